@@ -1,0 +1,1 @@
+"""Weights from checkpoints to where the placement wants them."""

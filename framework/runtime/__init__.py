@@ -1,0 +1,1 @@
+"""Executing a graph: scheduler, residency manager, stage context and typed events."""

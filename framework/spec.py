@@ -1,0 +1,204 @@
+"""The frozen description of one run; nothing after this line knows OmegaConf or Hydra. No torch.
+
+`framework.compose` builds a `RunSpec` from YAML and the command line; graph, plan, load and run only read it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from framework.errors import Origin
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """Where the weights are: a hub name, a folder, or `embedded:NAME` for a model shipped with the program."""
+
+    source: str
+    revision: str | None = None
+    variant: str | None = None
+    dtype: str | None = None  # None: the checkpoint's own
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentSpec:
+    """One entry of the pipeline's `model_index.json`; `layers` are dotted paths of its block lists."""
+
+    name: str
+    group: str | None = None
+    dtype: str | None = None
+    layers: tuple[str, ...] = ()
+    num_layers: tuple[int, ...] | None = None  # one length for each entry of `layers`
+    source: str | None = None
+    optional: bool = False
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentUse:
+    """One interval in which a stage needs a component; see the lifecycle in `framework.runtime.residency`."""
+
+    component: str
+    phase: str | None = None
+    start_at_stage_entry: bool = True
+    allow_prefetch: bool = True
+    memory_intensive: bool = False
+    preferred_ready_after_request: bool = False
+    keep_ready_after_warmup: bool = False
+    target_dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpec:
+    """One node of the graph. `component_uses` None means the stage class's own."""
+
+    name: str
+    kind: str
+    after: tuple[str, ...] = ()
+    inputs: Mapping[str, str] = EMPTY  # name inside the stage -> name of the value
+    outputs: Mapping[str, str] = EMPTY
+    component_uses: tuple[ComponentUse, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSpec:
+    """Overrides of the checkpoint's own scheduler; `class_name` is a scheduler class of diffusers."""
+
+    class_name: str | None = None
+    options: Mapping[str, Any] = EMPTY
+    flow_shift: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSpec:
+    """A pipeline as a stage graph over named components."""
+
+    name: str
+    family: str | None
+    backend: str
+    model: ModelSpec
+    components: Mapping[str, ComponentSpec]
+    stages: Mapping[str, StageSpec]
+    scheduler: SchedulerSpec = field(default_factory=SchedulerSpec)
+    args: Mapping[str, Any] = EMPTY
+    hints: Mapping[str, Any] = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSpec:
+    """One prompt with its sampling values, after the pipeline's defaults; None: the stage's own default.
+
+    `seeds` is None when the seed is still to be drawn; else one seed for each output.
+    """
+
+    prompt: str
+    negative_prompt: str | None = None
+    seeds: tuple[int, ...] | None = None
+    height: int | None = None
+    width: int | None = None
+    num_frames: int | None = None
+    num_inference_steps: int | None = None
+    guidance_scale: float | None = None
+    guidance_scale_2: float | None = None
+    max_sequence_length: int | None = None
+    num_outputs: int = 1
+    fps: int | None = None
+    image: str | None = None
+    video: str | None = None
+    mask: str | None = None
+    strength: float | None = None
+    generator_device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A layerwise amount as written and, where the stack lengths are known, in whole layers per stack.
+
+    `written` is the user's text (`1`, `0.25`, `50%`, `all`, `6GiB`); `layers` one count per stack, or None while the
+    lengths are unknown or the amount is in bytes; `size_bytes` is set for an amount in bytes.
+    """
+
+    written: str
+    layers: tuple[int, ...] | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One step of a reason trail: which value of `subject` was considered, from where, and whether it won."""
+
+    subject: str  # mode, prefetch, resident, policy or lifetime
+    value: str
+    origin: Origin
+    key: str
+    won: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where one component's weights live and why; knobs are None unless the mode is layerwise."""
+
+    component: str
+    group: str | None
+    mode: str
+    prefetch: Knob | None = None
+    resident: Knob | None = None
+    policy: str | None = None
+    lifetime: str | None = None
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumericsSpec:
+    """Everything that may change the picture; part of a result's identity. `vae_tiling` is auto, true or false."""
+
+    vae_tiling: str | bool = "auto"
+    vae_slicing: str | bool = "auto"
+    attention: str = "sdpa"
+    compile: str = "off"
+    step_cache: str = "off"
+    quantize: Mapping[str, Any] = EMPTY
+    deterministic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSpec:
+    """Where and how results are written; `name` is a folder name inside `root`, None for a dated one."""
+
+    root: Path = Path("outputs")
+    name: str | None = None
+    image_format: str = "png"
+    video_codec: str = "h264"
+    quality: int | None = None  # None: the codec's own default
+    sheet: bool = True
+    report: bool = True
+    trace: bool = False
+    keep_artifacts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """Everything one run needs, decided. `config` is the composed plain mapping, as stored in the record.
+
+    `provenance` maps dotted keys that somebody set to their origin; `notes` are the one-line messages that composing
+    produced (foldings, fallbacks, warnings), for the log and the terminal.
+    """
+
+    pipeline: PipelineSpec
+    requests: tuple[RequestSpec, ...]
+    placements: Mapping[str, Placement]
+    numerics: NumericsSpec
+    output: OutputSpec
+    device: str = "auto"
+    prompt_cache_memory: bool = True
+    prompt_cache_disk: bool = False
+    config: Mapping[str, Any] = EMPTY
+    provenance: Mapping[str, Origin] = EMPTY
+    notes: tuple[str, ...] = ()

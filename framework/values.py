@@ -1,0 +1,45 @@
+"""What crosses a stage boundary: plain artifacts that can be kept, hashed and resumed from. No torch at import."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+VALUE_NAMES = (
+    "prompt_embeds",
+    "negative_prompt_embeds",
+    "prompt_masks",
+    "pooled",
+    "image_embeds",
+    "condition",
+    "latents",
+    "frames",
+    "audio",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Latents:
+    """Latents with what packed tensors do not carry.
+
+    `data` has the family's own layout, first dimension the outputs; `height`, `width` in pixels, `num_frames` in
+    frames; `generator_states` holds one state a generator after the loop, because some VAEs draw noise at decode.
+    """
+
+    data: "Tensor"
+    height: int
+    width: int
+    num_frames: int
+    generator_states: "tuple[Tensor, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Decoded pictures: `data` is `(outputs, frames, height, width, 3)`, float32 in [0, 1]; one frame for an image."""
+
+    data: "Tensor"
+    fps: int | None = None
+
+
+Value: TypeAlias = "Tensor | list[Tensor] | Latents | Frames | None"
