@@ -1,0 +1,1 @@
+"""Results on disk: run folders, videos, contact sheets and the record."""

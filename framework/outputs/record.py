@@ -1,0 +1,141 @@
+"""Keeps record.json, schema 1: everything needed to understand, repeat and check one run. No torch."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from framework.errors import OutputError
+from framework.outputs.atomic import atomic_path
+from framework.outputs.json_text import to_json
+from framework.outputs.machine import host_memory, installed_versions, machine_facts
+from framework.outputs.redact import redact, redact_text
+from framework.runtime import events
+from framework.spec import RunSpec
+
+SCHEMA = 1
+FILE_NAME = "record.json"
+STATUSES = ("done", "failed", "refused", "interrupted")
+UNFINISHED = "interrupted"  # what a record says while its run lasts, so that it is true even after a kill
+
+
+class RecordSink:
+    """A sink of run events that keeps `record.json` current: at the start, after each request and at the end.
+
+    `measure_memory` returns figures in bytes after each request; the default is the peak of host memory.
+    """
+
+    def __init__(
+        self, folder: Path, spec: RunSpec, measure_memory: Callable[[], Mapping[str, int]] = host_memory
+    ) -> None:
+        self.path = folder / FILE_NAME
+        self._folder = folder
+        self._measure_memory = measure_memory
+        self._requests: dict[int, dict[str, Any]] = {}
+        self._record = _new_record(spec)
+        self._placements = {entry["component"]: entry for entry in self._record["plan"]["placements"]}
+        self._prompts = [request.prompt for request in spec.requests]
+        self._write()
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.RunStarted(device=device):
+                self._record["plan"]["device"] = device
+            case events.ComponentLoaded(component=component):
+                self._load_of(component).update(dtype=event.dtype, size_bytes=event.size_bytes, seconds=event.seconds)
+            case events.Note(text=text):
+                self._record["plan"]["notes"].append(redact_text(text))
+            case events.RequestStarted():
+                self._request(event.index).update(prompt=event.prompt, seed=list(event.seeds))
+            case events.StageFinished():
+                _add(self._timings(event.request)["stages"], event.stage, event.seconds)
+            case events.UseFinished():
+                _add(self._timings(event.request)["components"], event.component, event.seconds)
+            case events.OutputSaved():
+                self._request(event.request)["outputs"].append(self._output(event))
+            case events.RequestFinished():
+                self._finish_request(event)
+            case events.RunFinished(status=status, error=error):
+                self.finish(status, error)
+
+    def finish(self, status: str, error: str | None = None) -> None:
+        """Close the record; for a run that ends without `RunFinished`, such as one refused before it starts."""
+        assert status in STATUSES, status
+        self._record.update(status=status, error=None if error is None else redact_text(error), ended=_now())
+        self._write()
+
+    def _finish_request(self, event: events.RequestFinished) -> None:
+        self._timings(event.index)["total"] = round(event.seconds, 6)
+        self._request(event.index)["memory"] = dict(self._measure_memory())
+        self._write()
+
+    def _request(self, index: int) -> dict[str, Any]:
+        if index not in self._requests:
+            prompt = self._prompts[index] if index < len(self._prompts) else None
+            timings: dict[str, Any] = {"stages": {}, "components": {}, "total": None}
+            self._requests[index] = {"prompt": prompt, "seed": None, "timings": timings, "outputs": [], "memory": {}}
+        return self._requests[index]
+
+    def _timings(self, index: int) -> dict[str, Any]:
+        timings: dict[str, Any] = self._request(index)["timings"]
+        return timings
+
+    def _load_of(self, component: str) -> dict[str, Any]:
+        if component not in self._placements:  # loaded without a placement: a helper such as a tokenizer
+            self._placements[component] = {"component": component}
+            self._record["plan"]["placements"].append(self._placements[component])
+        load: dict[str, Any] = self._placements[component].setdefault("loaded", {})
+        return load
+
+    def _output(self, event: events.OutputSaved) -> dict[str, Any]:
+        path = Path(event.path)
+        inside = path.relative_to(self._folder).as_posix() if path.is_relative_to(self._folder) else event.path
+        return {"path": inside, "sha256": event.sha256, "frames_sha256": event.frames_sha256}
+
+    def _write(self) -> None:
+        self._record["requests"] = [self._requests[index] for index in sorted(self._requests)]
+        try:
+            with atomic_path(self.path) as partial:
+                partial.write_text(to_json(self._record, indent=1) + "\n", encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise OutputError(f"cannot write {self.path}: {error}") from error
+
+
+def _new_record(spec: RunSpec) -> dict[str, Any]:
+    placements = [dataclasses.asdict(placement) for placement in spec.placements.values()]
+    plan = {"device": spec.device, "placements": redact(placements), "notes": redact(spec.notes)}
+    provenance = {key: dataclasses.asdict(origin) for key, origin in spec.provenance.items()}
+    return {
+        "schema": SCHEMA,
+        "status": UNFINISHED,
+        "error": None,
+        "started": _now(),
+        "ended": None,
+        "config": redact(spec.config),
+        "provenance": _redact_origins(provenance),
+        "plan": plan,
+        "versions": installed_versions(),
+        "machine": machine_facts(),
+        "requests": [],
+    }
+
+
+def _redact_origins(provenance: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Origins quote the command line: mask what they quote by the name of their own key too."""
+    shown = {}
+    for key, origin in provenance.items():
+        name, _, quoted = origin["where"].partition("=")
+        masked = redact({key.rpartition(".")[2]: quoted})
+        value = next(iter(masked.values()))
+        shown[key] = {"layer": origin["layer"], "where": f"{name}={redact_text(value)}" if quoted else name}
+    return shown
+
+
+def _add(timings: dict[str, float], name: str, seconds: float) -> None:
+    timings[name] = round(timings.get(name, 0.0) + seconds, 6)
+
+
+def _now() -> str:
+    """UTC to the microsecond, ISO 8601."""
+    return datetime.now(UTC).isoformat()

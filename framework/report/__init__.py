@@ -1,0 +1,1 @@
+"""What a person reads: progress on a terminal, plain lines in a file, streams that never raise. No torch."""
