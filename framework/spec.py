@@ -61,8 +61,8 @@ class StageSpec:
     name: str
     kind: str
     after: tuple[str, ...] = ()
-    inputs: Mapping[str, str] = EMPTY  # name inside the stage -> name of the value
-    outputs: Mapping[str, str] = EMPTY
+    inputs: Mapping[str, str] = field(default_factory=lambda: EMPTY)  # name inside the stage -> name of the value
+    outputs: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     component_uses: tuple[ComponentUse, ...] | None = None
 
 
@@ -71,7 +71,7 @@ class SchedulerSpec:
     """Overrides of the checkpoint's own scheduler; `class_name` is a scheduler class of diffusers."""
 
     class_name: str | None = None
-    options: Mapping[str, Any] = EMPTY
+    options: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     flow_shift: float | None = None
 
 
@@ -86,8 +86,8 @@ class PipelineSpec:
     components: Mapping[str, ComponentSpec]
     stages: Mapping[str, StageSpec]
     scheduler: SchedulerSpec = field(default_factory=SchedulerSpec)
-    args: Mapping[str, Any] = EMPTY
-    hints: Mapping[str, Any] = EMPTY
+    args: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    hints: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class NumericsSpec:
     attention: str = "sdpa"
     compile: str = "off"
     step_cache: str = "off"
-    quantize: Mapping[str, Any] = EMPTY
+    quantize: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     deterministic: bool = False
 
 
@@ -199,6 +199,6 @@ class RunSpec:
     device: str = "auto"
     prompt_cache_memory: bool = True
     prompt_cache_disk: bool = False
-    config: Mapping[str, Any] = EMPTY
-    provenance: Mapping[str, Origin] = EMPTY
+    config: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    provenance: Mapping[str, Origin] = field(default_factory=lambda: EMPTY)
     notes: tuple[str, ...] = ()
