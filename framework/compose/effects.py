@@ -1,0 +1,111 @@
+"""Which settings had no effect, and the lines that say so. No torch."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from framework.compose.knobs import AMOUNTS, Amount, remark
+from framework.compose.machine_rules import LAYERWISE, Override
+from framework.compose.settings import CANONICAL, Components, Findings, Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of one component.
+
+    `possible` is the mode before the device's own rules: a knob has an effect if that is layerwise. `ranked` holds
+    every candidate of a subject, best first; `winners` the one that won, None for the built-in default.
+    """
+
+    mode: str
+    possible: str
+    ranked: Mapping[str, list[Setting]]
+    winners: Mapping[str, Setting | None]
+    overrides: tuple[Override, ...]
+
+
+Decisions = Mapping[str, Decision]
+
+
+def note_effects(settings: Iterable[Setting], decisions: Decisions, components: Components, findings: Findings) -> None:
+    """One line for each setting that matched nothing, had no effect, or is not taken to the letter."""
+    for setting in settings:
+        user = setting.origin.layer == "user"
+        if not setting.targets:
+            if user:
+                findings.note("matches no component of this pipeline", setting.key, setting.origin)
+        elif setting.subject == "mode":
+            if user:
+                _note_mode(setting, decisions, findings)
+        else:
+            _note_knob(setting, decisions, findings)
+            if user and setting.subject in AMOUNTS:
+                _note_remark(setting, decisions, components, findings)
+
+
+def _note_mode(setting: Setting, decisions: Decisions, findings: Findings) -> None:
+    """A mode that lost everywhere to other values; legacy offload below legacy streaming combines instead."""
+    lost = _lost(setting, decisions)
+    streamed = {
+        name: winner
+        for name, winner in lost.items()
+        if setting.text == "component-offload" and winner.text == LAYERWISE and setting.step != CANONICAL != winner.step
+    }
+    if streamed:
+        winner = next(iter(streamed.values()))
+        text = f"combines with {winner.name}: loaded on the host, then streamed: {', '.join(streamed)}"
+        findings.note(text, setting.key, setting.origin)
+    elif len(lost) == len(setting.targets):
+        _note_beaten(setting, lost, findings)
+
+
+def _note_knob(setting: Setting, decisions: Decisions, findings: Findings) -> None:
+    streamed = [name for name in setting.targets if decisions[name].possible == LAYERWISE]
+    if not streamed:
+        _note_not_layerwise(setting, decisions, findings)
+    elif setting.origin.layer != "user":
+        return
+    elif len(lost := _lost(setting, decisions)) == len(setting.targets):
+        _note_beaten(setting, lost, findings)
+    elif setting.subject == "policy" and not any(_keeps_layers(decisions[name]) for name in streamed):
+        findings.note(f"no effect: no layer of {', '.join(streamed)} stays resident", setting.key, setting.origin)
+
+
+def _note_not_layerwise(setting: Setting, decisions: Decisions, findings: Findings) -> None:
+    """A knob of components that are not streamed.
+
+    Below the user's layer this is said only where the same layer chose the mode: an overruled preset is no mistake.
+    """
+    name = next(iter(setting.targets))
+    decision = decisions[name]
+    winner = decision.winners["mode"]
+    own = winner is not None and winner.origin.layer == setting.origin.layer
+    if setting.replaced_by or (setting.origin.layer != "user" and not (own and not decision.overrides)):
+        return
+    why = decision.overrides[0].why if decision.overrides else winner.name if winner else "the default"
+    names = ", ".join(setting.targets)
+    findings.note(f"no effect: {names} is {decision.possible}, not {LAYERWISE}, by {why}", setting.key, setting.origin)
+
+
+def _note_beaten(setting: Setting, lost: Mapping[str, Setting], findings: Findings) -> None:
+    winners = dict.fromkeys(winner.name for winner in lost.values())
+    text = f"no effect on {', '.join(lost)}: beaten by {', '.join(winners)}"
+    findings.note(text, f"{setting.key}={setting.text}", setting.origin)
+
+
+def _note_remark(setting: Setting, decisions: Decisions, components: Components, findings: Findings) -> None:
+    assert isinstance(setting.value, Amount)
+    for name in setting.targets:
+        text = remark(setting.value, components[name].stack_lengths)
+        if text and decisions[name].winners[setting.subject] is setting and decisions[name].possible == LAYERWISE:
+            findings.note(f"for {name}, {text}", setting.key, setting.origin)
+
+
+def _lost(setting: Setting, decisions: Decisions) -> dict[str, Setting]:
+    """The components where another setting with another value won, each with that setting."""
+    winners = {name: decisions[name].winners[setting.subject] for name in setting.targets}
+    return {name: winner for name, winner in winners.items() if winner and winner.value != setting.value}
+
+
+def _keeps_layers(decision: Decision) -> bool:
+    winner = decision.winners["resident"]
+    return winner is not None and isinstance(winner.value, Amount) and winner.value.number > 0
