@@ -1,0 +1,61 @@
+"""Sizes and dtypes of a component's weights, read from safetensors headers without a tensor. No torch."""
+
+import json
+import struct
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from framework.errors import LoadError
+
+DTYPE_NAMES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+}
+LARGEST_HEADER_BYTES = 100_000_000  # the limit of the format's own reader
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
+
+
+def weight_files(folder: Path, variant: str | None = None) -> tuple[Path, ...]:
+    """Return the safetensors files of a component, those of `variant` where it has any."""
+    files = sorted(folder.glob("*.safetensors"))
+    marked = [file for file in files if variant and f".{variant}." in f"{file.name.replace('-', '.')}"]
+    return tuple(marked or [file for file in files if file.name.count(".") == 1])
+
+
+def pickle_files(folder: Path) -> tuple[Path, ...]:
+    """Return the weight files that are pickles."""
+    return tuple(sorted(file for file in folder.glob("*") if file.suffix in PICKLE_SUFFIXES))
+
+
+def dtype_bytes(files: tuple[Path, ...]) -> Counter[str]:
+    """Return how many bytes of `files` have which dtype; names are torch's, non-floating ones as in the file."""
+    total: Counter[str] = Counter()
+    for file in files:
+        for name, entry in _read_header(file).items():
+            if name != "__metadata__":
+                start, end = entry["data_offsets"]
+                total[DTYPE_NAMES.get(entry["dtype"], entry["dtype"])] += end - start
+    return total
+
+
+def own_dtype(files: tuple[Path, ...]) -> str | None:
+    """Return the floating dtype that most bytes of a checkpoint have, None where there are no floating weights."""
+    floating = {name: size for name, size in dtype_bytes(files).items() if name in DTYPE_NAMES.values()}
+    return max(floating, key=lambda name: floating[name]) if floating else None
+
+
+def _read_header(file: Path) -> dict[str, dict[str, Any]]:
+    try:
+        with file.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            if length > LARGEST_HEADER_BYTES:
+                raise ValueError(f"a header of {length} bytes")
+            header: dict[str, dict[str, Any]] = json.loads(stream.read(length))
+            return header
+    except (OSError, ValueError, struct.error) as error:
+        raise LoadError(f"{file}: not a safetensors file: {error}") from error

@@ -1,0 +1,133 @@
+"""From a pipeline and its graph to a component store: what is needed, in which order, with events. Imports torch."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from framework.errors import LoadError
+from framework.graph import Graph
+from framework.loading.classes import pipeline_class
+from framework.loading.components import Part, find_part, load_part, load_shell
+from framework.loading.index import ModelIndex, read_index
+from framework.loading.schedulers import override_scheduler
+from framework.loading.source import locate_model
+from framework.loading.weights import size_bytes
+from framework.registry import FAMILIES
+from framework.runtime.events import ComponentLoaded, ComponentLoading, EventBus
+from framework.runtime.store import ComponentStore
+from framework.spec import ComponentSpec, PipelineSpec, Placement
+
+Check = Callable[[], None]
+"""Raises `Interrupted` when the user has asked for the end of the run."""
+
+RESIDENT = "resident"
+
+
+def load_store(
+    pipeline: PipelineSpec,
+    graph: Graph,
+    placements: Mapping[str, Placement],
+    events: EventBus,
+    device: torch.device | None = None,
+    check: Check = lambda: None,
+) -> ComponentStore:
+    """Load what `graph` uses, largest weights first, and return the store that owns it.
+
+    Modules that the graph does not use but the pipeline class asks about are built from their config alone. Raises
+    `LoadError` before any weight is read when something is missing.
+    """
+    index = read_index(locate_model(pipeline.model, pipeline.hints))
+    quiet_libraries()
+    used = graph.used_components()
+    parts = [find_part(index, pipeline.model, _component(pipeline, name)) for name in _needed(pipeline, index, used)]
+    view_class = _view_class(pipeline, index)
+    loaded: dict[str, Any] = {}
+    for part in sorted(parts, key=lambda part: -part.file_bytes):
+        check()
+        mode = placements[part.name].mode if part.name in placements else RESIDENT
+        loaded[part.name] = _load(part, pipeline, part.name in used, mode, events)
+    return ComponentStore(
+        pipeline_class=view_class,
+        components={name: loaded.get(name) for name in index.components},
+        options=index.options,
+        managed=frozenset(name for name in used if isinstance(loaded.get(name), nn.Module)),
+        device=device or torch.device("cpu"),
+        identities={part.name: _identity(part) for part in parts},
+    )
+
+
+def quiet_libraries() -> None:
+    """Keep the libraries' own progress bars off: progress is ours to show."""
+    from diffusers.utils import logging as diffusers_logging
+    from transformers.utils import logging as transformers_logging
+
+    diffusers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()
+
+
+def _load(part: Part, pipeline: PipelineSpec, used: bool, mode: str, events: EventBus) -> Any:
+    if not part.is_module:
+        loaded = load_part(part, pipeline.model)
+        return override_scheduler(loaded, pipeline.scheduler) if part.name == "scheduler" else loaded
+    if not used:
+        return load_shell(part)
+    events.emit(ComponentLoading(part.name, mode))
+    started = time.perf_counter()
+    module = load_part(part, pipeline.model)
+    seconds = time.perf_counter() - started
+    events.emit(ComponentLoaded(part.name, mode, part.dtype or "none", size_bytes(module), seconds))
+    return module
+
+
+def _needed(pipeline: PipelineSpec, index: ModelIndex, used: frozenset[str]) -> list[str]:
+    """Names to load: used modules, the VAE for its config, and the helpers of what is used."""
+    names = []
+    for name in sorted(used):
+        if index.components.get(name) is not None or not pipeline.components[name].optional:
+            names.append(name)
+    for name, wanted in index.components.items():
+        if wanted is None or name in used:
+            continue
+        if name == "vae" or name == "scheduler" or _helps(name, used):
+            names.append(name)
+    return names
+
+
+def _helps(name: str, used: frozenset[str]) -> bool:
+    """Tokenizers and processors belong to the encoder with the same number: `tokenizer_2` to `text_encoder_2`."""
+    for prefix, encoder in (("tokenizer", "text_encoder"), ("processor", "text_encoder")):
+        if name.startswith(prefix):
+            return f"{encoder}{name.removeprefix(prefix)}" in used
+    return name in ("image_processor", "feature_extractor") and "image_encoder" in used
+
+
+def _component(pipeline: PipelineSpec, name: str) -> ComponentSpec:
+    return pipeline.components.get(name) or ComponentSpec(name=name)
+
+
+def _view_class(pipeline: PipelineSpec, index: ModelIndex) -> Any:
+    """The index's class; a family refuses a folder that is not its own."""
+    found = pipeline_class(index, pipeline.model.trust_remote_code)
+    if pipeline.family is not None:
+        known = FAMILIES.get(pipeline.family).pipeline_classes
+        if index.pipeline_class.library == "diffusers" and found.__name__ not in known:
+            raise LoadError(
+                f"{index.folder} holds a {found.__name__}, which family '{pipeline.family}' does not run "
+                f"({', '.join(known)})"
+            )
+    return found
+
+
+def _identity(part: Part) -> str:
+    """Text that changes with the weights: the folder and its files' names, sizes and times."""
+    files = [f"{file.name}:{_stamp(file)}" for file in sorted(part.folder.iterdir()) if file.is_file()]
+    return "|".join([str(part.folder.resolve()), part.dtype or "", *files])
+
+
+def _stamp(file: Path) -> str:
+    status = file.stat()
+    return f"{status.st_size}:{status.st_mtime_ns}"

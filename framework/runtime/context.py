@@ -1,0 +1,155 @@
+"""What a stage sees of the engine while it runs. Imports torch."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from framework.errors import StageError, did_you_mean
+from framework.graph import Node
+from framework.runtime.events import EventBus, Note, StepDone
+from framework.runtime.family import Family
+from framework.runtime.finite import FiniteWatch
+from framework.runtime.prompt_cache import PromptCache
+from framework.runtime.residency import ResidencyManager
+from framework.runtime.store import ComponentStore
+from framework.spec import ComponentUse, RequestSpec
+from framework.values import Frames, Value
+
+
+class Writer(Protocol):
+    """Takes finished pictures; whoever runs the request gives one."""
+
+    def save(self, frames: Frames, request_index: int) -> None:
+        """Write the frames of one request. Raises `OutputError`."""
+
+
+class StageContext:
+    """One stage of one request. Components are reached by `use` and `uses_at_call` only.
+
+    `request` has its seeds; `values` maps the stage's own input names to what earlier stages wrote, None for an
+    optional input that nobody writes.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: Node,
+        request: RequestSpec,
+        request_index: int,
+        values: Mapping[str, Value],
+        store: ComponentStore,
+        family: Family | None,
+        residency: ResidencyManager,
+        events: EventBus,
+        check: Callable[[], None],
+        prompt_cache: PromptCache | None,
+        writer: Writer | None,
+    ) -> None:
+        self.request = request
+        self.request_index = request_index
+        self.values = values
+        self.prompt_cache = prompt_cache
+        self.writer = writer
+        self.watch = FiniteWatch()
+        self.current_step: tuple[int, int] | None = None
+        self._node = node
+        self._store = store
+        self._family = family
+        self._residency = residency
+        self._events = events
+        self._check = check
+
+    @property
+    def stage(self) -> str:
+        return self._node.spec.name
+
+    @property
+    def device(self) -> torch.device:
+        """Where components compute."""
+        return self._store.device
+
+    @property
+    def family(self) -> Family:
+        """The pipeline's family. Raises `StageError` for a pipeline that names none."""
+        if self._family is None:
+            raise StageError(f"stage '{self.stage}' needs a pipeline family, and the pipeline names none")
+        return self._family
+
+    @contextmanager
+    def use(self, component: str, phase: str | None = None, dtype: torch.dtype | None = None) -> Iterator[nn.Module]:
+        """Make a declared component ready for the block and give it. Raises `StageError` for an undeclared one."""
+        with self._residency.use(self._declared(component, phase), dtype):
+            yield self._store.module(component)
+
+    @contextmanager
+    def uses_at_call(self) -> Iterator[None]:
+        """In this block the stage's call-started uses begin by themselves, at the first call of each component."""
+        with self._residency.uses_at_call():
+            yield
+
+    def pipeline_view(self, cls: Any = None, without: Sequence[str] = ()) -> Any:
+        """Return a diffusers pipeline over the store's components; `without` are None in it."""
+        return self._store.pipeline_view(cls, frozenset(without))
+
+    def generators(self, states: Sequence[Tensor] = ()) -> list[torch.Generator]:
+        """Return one seeded generator for each output, or ones that go on from `states`."""
+        assert self.request.seeds is not None, "seeds are drawn before the first stage"
+        generators = [torch.Generator(self.request.generator_device).manual_seed(seed) for seed in self.request.seeds]
+        for generator, state in zip(generators, states, strict=bool(states)) if states else ():
+            generator.set_state(state)
+        return generators
+
+    def identity(self, *components: str) -> tuple[str, ...]:
+        """Return what tells these components from others, for cache keys."""
+        return self._store.identity(*components)
+
+    def step(self, step: int, num_steps: int, values: Any = None) -> None:
+        """Report the end of a step, counted from 1, and stop here if the user asked or `values` hold no numbers."""
+        self.current_step = (step, num_steps)
+        self._events.emit(StepDone(self.request_index, self.stage, step, num_steps))
+        bad = self.watch.add(f"at step {step} of {num_steps}", values)
+        if bad is not None:
+            raise StageError(non_finite(self.stage, bad))
+        self._check()
+
+    @contextmanager
+    def watch_outputs(self, module: nn.Module | None, name: str) -> Iterator[None]:
+        """Look for values that are no numbers in what `module` returns, before anything clamps them."""
+        if module is None:
+            yield
+            return
+
+        def look(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            bad = self.watch.add(f"in {name}", output)
+            if bad is not None:
+                raise StageError(non_finite(self.stage, bad))
+
+        handle = module.register_forward_hook(look)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def note(self, text: str) -> None:
+        """Tell the user one line."""
+        self._events.emit(Note(text))
+
+    def _declared(self, component: str, phase: str | None) -> ComponentUse:
+        uses = [use for use in self._node.component_uses if use.component == component]
+        if not uses:
+            names = sorted({use.component for use in self._node.component_uses})
+            hint = did_you_mean(component, names) or "it declares no component"
+            raise StageError(f"stage '{self.stage}' uses component '{component}' without declaring it; {hint}")
+        matching = [use for use in uses if use.phase == phase] or (uses if phase is None and len(uses) == 1 else [])
+        if not matching:
+            known = ", ".join(str(use.phase) for use in uses)
+            raise StageError(f"stage '{self.stage}' declares component '{component}' in phase {known}, not {phase}")
+        return matching[0]
+
+
+def non_finite(stage: str, where: str) -> str:
+    """The message for a stage that computed NaN or infinity."""
+    return f"stage '{stage}' computed values that are not finite (NaN or infinity), first {where}"

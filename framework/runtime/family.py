@@ -1,0 +1,43 @@
+"""What a family file gives to the standard stages: everything special to one kind of pipeline. No torch at import.
+
+Registered with `@register_family("wan")`; one object for each run. The stages own uses, caching, steps and checks; a
+family only knows the pipeline's arguments, returns, latent layout and decode recipe.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from framework.errors import Problem
+from framework.spec import RequestSpec
+from framework.values import Frames, Latents
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from framework.runtime.context import StageContext
+
+
+class Family(Protocol):
+    """`pipeline_classes` are the diffusers classes it runs; an embedding depends on `encoders` and `tokenizers`."""
+
+    pipeline_classes: tuple[str, ...]
+    encoders: tuple[str, ...]
+    tokenizers: tuple[str, ...]
+
+    def check_request(self, request: RequestSpec, configs: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
+        """Return what is wrong with `request`, from the components' configs alone."""
+
+    def needs_negative(self, ctx: "StageContext") -> bool:
+        """Whether this request computes with a negative text."""
+
+    def max_length(self, ctx: "StageContext") -> int:
+        """Number of tokens a text is padded or cut to."""
+
+    def encode(self, ctx: "StageContext", text: str) -> "Tensor":
+        """Return the embedding of one text, `(1, max_length, width)`; the stage holds the encoder's use."""
+
+    def denoise(self, ctx: "StageContext", prompt_embeds: "Tensor", negative_prompt_embeds: "Tensor | None") -> Latents:
+        """Run the pipeline's own loop to latents, one entry for each seed."""
+
+    def decode(self, ctx: "StageContext", latents: Latents) -> Frames:
+        """Turn latents into pictures; the stage holds the VAE's use."""

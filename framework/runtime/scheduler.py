@@ -1,0 +1,191 @@
+"""Runs the requests of a spec through its graph, stage by stage. Imports torch; knows no sink and no file."""
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from framework.errors import FrameworkError, Interrupted, StageError
+from framework.graph import Graph, Node
+from framework.registry import FAMILIES
+from framework.runtime.context import StageContext, Writer, non_finite
+from framework.runtime.events import (
+    EventBus,
+    RequestFinished,
+    RequestStarted,
+    StageFinished,
+    StageStarted,
+)
+from framework.runtime.family import Family
+from framework.runtime.finite import all_finite
+from framework.runtime.interrupts import Interrupts
+from framework.runtime.prompt_cache import PromptCache
+from framework.runtime.residency import ResidencyManager, effective_placements
+from framework.runtime.store import ComponentStore
+from framework.spec import RequestSpec, RunSpec
+from framework.values import Value
+
+SEED_BITS = 63  # what every generator and every JSON reader of the record can hold
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResult:
+    """One finished request: `stage_seconds` by stage in execution order, `values` those that were asked for."""
+
+    index: int
+    seeds: tuple[int, ...]
+    seconds: float
+    stage_seconds: Mapping[str, float]
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    requests: tuple[RequestResult, ...]
+
+
+def run_requests(
+    spec: RunSpec,
+    graph: Graph,
+    store: ComponentStore,
+    events: EventBus,
+    writer: Writer | None = None,
+    *,
+    interrupts: Interrupts | None = None,
+    prompt_cache: PromptCache | None = None,
+    keep: Sequence[str] = (),
+) -> RunResult:
+    """Execute every request of `spec` and return what each took.
+
+    `keep` names values to return; all others are dropped after their last reader. `prompt_cache` lets several calls
+    share embeddings; without one, the requests of this call share their own unless the spec turns it off. Raises
+    `StageError` naming stage, step and component, or `Interrupted`; components are idle again in every case.
+    """
+    family: Family | None = FAMILIES.get(spec.pipeline.family)() if spec.pipeline.family else None
+    check = (interrupts or Interrupts()).check
+    placements = effective_placements(spec.placements, store, events)
+    run = _Run(
+        graph=graph,
+        store=store,
+        events=events,
+        writer=writer,
+        family=family,
+        check=check,
+        residency=ResidencyManager(store, placements, events, check),
+        prompt_cache=(prompt_cache or PromptCache()) if spec.prompt_cache_memory else None,
+        keep=frozenset(keep),
+    )
+    requests = [with_seeds(request) for request in spec.requests]
+    return RunResult(tuple(run.request(index, requests) for index in range(len(requests))))
+
+
+def with_seeds(request: RequestSpec) -> RequestSpec:
+    """Return the request with a seed for each output, drawn where none was given."""
+    if request.seeds is not None:
+        return request
+    return replace(request, seeds=tuple(secrets.randbits(SEED_BITS) for _ in range(request.num_outputs)))
+
+
+@dataclass(slots=True)
+class _Run:
+    graph: Graph
+    store: ComponentStore
+    events: EventBus
+    writer: Writer | None
+    family: Family | None
+    check: Callable[[], None]
+    residency: ResidencyManager
+    prompt_cache: PromptCache | None
+    keep: frozenset[str]
+
+    def request(self, index: int, requests: Sequence[RequestSpec]) -> RequestResult:
+        request = requests[index]
+        assert request.seeds is not None
+        self.check()
+        started = time.perf_counter()
+        self.events.emit(RequestStarted(index, len(requests), request.prompt, request.seeds))
+        stage_seconds: dict[str, float] = {}
+        values: dict[str, Value] = {}
+        try:
+            self.residency.begin_request(self.graph, index)
+            for position, node in enumerate(self.graph.nodes):
+                values |= self._stage(position, node, index, request, values, stage_seconds)
+                self._drop(position, values)
+        finally:
+            self.residency.finish_request()
+        seconds = time.perf_counter() - started
+        self.events.emit(RequestFinished(index, seconds))
+        return RequestResult(index, request.seeds, seconds, stage_seconds, values)
+
+    def _stage(
+        self,
+        position: int,
+        node: Node,
+        index: int,
+        request: RequestSpec,
+        values: Mapping[str, Value],
+        stage_seconds: dict[str, float],
+    ) -> dict[str, Value]:
+        name = node.spec.name
+        self.check()
+        self.events.emit(StageStarted(index, name, node.spec.kind, position, len(self.graph.nodes)))
+        started = time.perf_counter()
+        ctx = self._context(node, index, request, values)
+        try:
+            with torch.inference_mode():
+                self.residency.begin_stage(position)
+                written = dict(node.stage_class().run(ctx))
+                _check_finite(ctx, written)
+                self.residency.end_stage()
+        except FrameworkError:
+            raise
+        except KeyboardInterrupt as error:
+            raise Interrupted("interrupted") from error
+        except Exception as error:
+            raise StageError(_failure(ctx, self.residency.current_component, error)) from error
+        stage_seconds[name] = time.perf_counter() - started
+        self.events.emit(StageFinished(index, name, stage_seconds[name]))
+        return {value: written[inside] for inside, value in node.writes.items() if inside in written}
+
+    def _context(self, node: Node, index: int, request: RequestSpec, values: Mapping[str, Value]) -> StageContext:
+        reads = {**node.optional_reads, **node.reads}
+        return StageContext(
+            node=node,
+            request=request,
+            request_index=index,
+            values={inside: values.get(value) for inside, value in reads.items()},
+            store=self.store,
+            family=self.family,
+            residency=self.residency,
+            events=self.events,
+            check=self.check,
+            prompt_cache=self.prompt_cache,
+            writer=self.writer,
+        )
+
+    def _drop(self, position: int, values: dict[str, Value]) -> None:
+        """Let go of what no later stage reads: latents and frames are large."""
+        later = self.graph.nodes[position + 1 :]
+        needed = {name for node in later for name in (*node.reads.values(), *node.optional_reads.values())}
+        for name in [name for name in values if name not in needed and name not in self.keep]:
+            del values[name]
+
+
+def _check_finite(ctx: StageContext, written: Mapping[str, Any]) -> None:
+    for name, value in written.items():
+        if not all_finite(value):
+            raise StageError(non_finite(ctx.stage, ctx.watch.first_bad() or f"in its output '{name}'"))
+    bad = ctx.watch.first_bad()
+    if bad is not None:
+        raise StageError(non_finite(ctx.stage, bad))
+
+
+def _failure(ctx: StageContext, component: str | None, error: Exception) -> str:
+    step = ctx.current_step
+    place = f" in step {step[0] + 1} of {step[1]}" if step and step[0] < step[1] else ""
+    inside = f" in component '{component}'" if component else ""
+    text = str(error).strip().splitlines()
+    return f"stage '{ctx.stage}' failed{place}{inside}: {type(error).__name__}: {text[0] if text else 'no message'}"

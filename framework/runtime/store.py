@@ -1,0 +1,78 @@
+"""The one owner of a pipeline's components; stages see them through thin diffusers pipelines. Imports torch."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from framework.runtime.hook import ManagedHook, attach_hook
+
+
+class ComponentStore:
+    """Holds modules, tokenizers and the scheduler under their names in `model_index.json`; None for what is left out.
+
+    `managed` names the modules whose placement the residency manager decides; `options` are the plain arguments of the
+    pipeline's constructor; `identities` change with a component's files. Every module carries a `ManagedHook`.
+    """
+
+    def __init__(
+        self,
+        *,
+        pipeline_class: Any,
+        components: Mapping[str, Any],
+        options: Mapping[str, Any],
+        managed: frozenset[str],
+        device: torch.device,
+        identities: Mapping[str, str],
+    ) -> None:
+        self.pipeline_class = pipeline_class
+        self.components = dict(components)
+        self.options = dict(options)
+        self.managed = managed
+        self.device = device
+        self._identities = dict(identities)
+        self._views: dict[tuple[Any, frozenset[str]], Any] = {}
+        self.hooks: dict[str, ManagedHook] = {
+            name: attach_hook(module, name, device)
+            for name, module in self.components.items()
+            if isinstance(module, nn.Module)
+        }
+
+    def module(self, name: str) -> nn.Module:
+        """Return the managed module called `name`. Raises KeyError for any other name."""
+        if name not in self.managed:
+            raise KeyError(name)
+        found = self.components[name]
+        assert isinstance(found, nn.Module)
+        return found
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {name: self.module(name) for name in sorted(self.managed)}
+
+    def identity(self, *names: str) -> tuple[str, ...]:
+        """Return what tells these components apart from any others, as a part of cache keys."""
+        return tuple(self._identities.get(name, name) for name in names)
+
+    def pipeline_view(self, cls: Any = None, without: frozenset[str] = frozenset()) -> Any:
+        """Return a pipeline of `cls` (the checkpoint's own by default) over the store's components.
+
+        `without` are given as None. Views share everything and are kept, so asking again costs a look-up.
+        """
+        chosen = cls or self.pipeline_class
+        key = (chosen, without)
+        if key not in self._views:
+            self._views[key] = self._build_view(chosen, without)
+        return self._views[key]
+
+    def _build_view(self, cls: Any, without: frozenset[str]) -> Any:
+        arguments: dict[str, Any] = {}
+        for name in list(inspect.signature(cls.__init__).parameters)[1:]:
+            if name in self.components:
+                arguments[name] = None if name in without else self.components[name]
+            elif name in self.options:
+                arguments[name] = self.options[name]
+        view = cls(**arguments)
+        view.set_progress_bar_config(disable=True)
+        return view

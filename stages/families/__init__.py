@@ -1,0 +1,1 @@
+"""What is special to one family of pipelines, one file each, registered by name."""

@@ -1,0 +1,68 @@
+"""Stage `text_encode`: prompts to embeddings, from the cache where they are known. No torch at import."""
+
+from typing import TYPE_CHECKING
+
+from framework.registry import register_stage
+from framework.spec import ComponentUse
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from framework.runtime.context import StageContext
+    from framework.runtime.prompt_cache import PromptKey
+    from framework.values import Value
+
+
+@register_stage("text_encode")
+class TextEncode:
+    """Writes one embedding for each text; a text that is cached leaves the encoder alone."""
+
+    inputs: tuple[str, ...] = ()
+    optional_inputs: tuple[str, ...] = ()
+    outputs = ("prompt_embeds", "negative_prompt_embeds")
+    component_uses = (ComponentUse(component="text_encoder", start_at_stage_entry=False),)
+
+    def run(self, ctx: "StageContext") -> "dict[str, Value]":
+        texts = {"prompt_embeds": ctx.request.prompt}
+        if ctx.family.needs_negative(ctx):
+            texts["negative_prompt_embeds"] = ctx.request.negative_prompt or ""
+        found = {name: _cached(ctx, text) for name, text in texts.items()}
+        hits = [name for name, embedding in found.items() if embedding is not None]
+        if hits:
+            ctx.note(f"{' and '.join(hits)} of request {ctx.request_index} taken from the prompt cache")
+        if len(hits) < len(texts):
+            with ctx.uses_at_call():
+                for name, text in texts.items():
+                    if found[name] is None:
+                        found[name] = _encode(ctx, text)
+        return {"negative_prompt_embeds": None, **found}
+
+
+def _cached(ctx: "StageContext", text: str) -> "Tensor | None":
+    return ctx.prompt_cache.get(_key(ctx, text), ctx.device) if ctx.prompt_cache is not None else None
+
+
+def _encode(ctx: "StageContext", text: str) -> "Tensor":
+    """Encode one text. The same text may come twice in a request, as prompt and as negative prompt."""
+    known = _cached(ctx, text)
+    if known is not None:
+        return known
+    embedding = ctx.family.encode(ctx, text)
+    if ctx.prompt_cache is not None:
+        ctx.prompt_cache.put(_key(ctx, text), embedding)
+    return embedding
+
+
+def _key(ctx: "StageContext", text: str) -> "PromptKey":
+    from framework.runtime.prompt_cache import PromptKey
+
+    family = ctx.family
+    view = ctx.pipeline_view()
+    dtype = " ".join(str(getattr(view, name).dtype) for name in family.encoders if hasattr(view, name))
+    return PromptKey(
+        encoder=ctx.identity(*family.encoders, *family.tokenizers),
+        dtype=dtype,
+        template=type(family).__name__,
+        max_length=family.max_length(ctx),
+        text=text,
+    )

@@ -1,0 +1,66 @@
+"""What every test shares: one thread, no connections, and tiny pipelines built once. Imports torch in fixtures only."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def one_thread() -> None:
+    """Tiny models are many times slower on two threads."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Callable[[str], Path]:
+    """Return the folder of a tiny pipeline, built on first use; see `tiny_pipelines.BUILDERS` for the names."""
+    import tiny_pipelines
+
+    folders: dict[str, Path] = {}
+
+    def build(name: str) -> Path:
+        if name not in folders:
+            folders[name] = tiny_pipelines.save(name, tmp_path_factory.mktemp("tiny") / name)
+        return folders[name]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def plain_pipeline(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
+    """Return diffusers' own pipeline for a tiny name or `digits`, loaded once, weights aligned as ours are."""
+    import spec_builders
+
+    loaded: dict[str, Any] = {}
+
+    def load(name: str) -> Any:
+        if name not in loaded:
+            loaded[name] = spec_builders.plain(spec_builders.model_folder(name, tiny_folder))
+        return loaded[name]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def loaded_stores(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
+    """Return (pipeline spec, graph, store) for a tiny name or `digits`, loaded once."""
+    import spec_builders
+
+    loaded: dict[str, Any] = {}
+
+    def load(name: str) -> Any:
+        if name not in loaded:
+            loaded[name] = spec_builders.load(spec_builders.pipeline(name, tiny_folder))
+        return loaded[name]
+
+    return load
