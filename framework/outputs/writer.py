@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framework.errors import ConfigError, OutputError
+from framework.errors import ConfigError, Interrupted, OutputError
 from framework.outputs.frames import FALLBACK_SUFFIX, save_frames, to_pictures
 from framework.outputs.hashing import file_sha256, frames_sha256
 from framework.outputs.image import find_image_suffix, write_image
@@ -65,12 +65,12 @@ class OutputWriter:
         """
         try:
             self._save(frames, request_index)
+        except (Interrupted, KeyboardInterrupt):
+            self._bus.emit(events.Note(f"interrupted while writing the results; {self._keep(frames, request_index)}"))
+            raise
         except Exception as error:
             kept = self._keep(frames, request_index)
             raise OutputError(f"writing the results failed: {_reason(error)}; {kept}") from error
-        except BaseException:
-            self._bus.emit(events.Note(f"interrupted while writing the results: {self._keep(frames, request_index)}"))
-            raise
 
     def _save(self, frames: Frames, index: int) -> None:
         items, clips = list(self._items(frames, index)), []
@@ -113,7 +113,7 @@ class OutputWriter:
         except Exception as error:
             return f"the frames could not be kept either: {_reason(error)}"
         self._saved(index, path, frames)
-        return f"failed but kept: the frames are in {path}"
+        return f"the frames are kept in {path}"
 
     def _items(self, frames: Frames, index: int) -> Iterator[_Item]:
         request = self._requests[index]
