@@ -1,0 +1,96 @@
+"""Checks that a schema cannot say: what is required, what this version cannot do yet, and what must agree. No torch."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from framework.compose.legacy import refusal
+from framework.errors import ConfigError, Problem, did_you_mean
+from framework.registry import FAMILIES
+
+Locate = Callable[[str], str]
+
+PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "budget": ((None, {}), "budgets need the planner"),
+    "reserve": ((None, {}), "reserves need the planner"),
+    "loras": ((None, []), "adapters need the residency engine's weight edits"),
+    "warmup": ((None, "off"), "a warm-up request needs the residency engine"),
+    "checkpoint": ((None, {}), "checkpoints need resumable runs"),
+    "recover": ((None, "off", {}), "recovery needs the residency engine"),
+    "preview": ((None, {}), "previews need the step callback"),
+    "sweep.axes": ((None, {}), "a sweep is not one run"),
+    "sweep.points": ((None, []), "a sweep is not one run"),
+    "sweep.prompts": ((None,), "a sweep is not one run"),
+}
+"""Keys of KEYS that are checked but have no effect yet: the values that mean nothing, and what is missing."""
+
+
+def check_required(data: Mapping[str, Any], locate: Locate) -> None:
+    """A pipeline needs a name, weights, components and stages; raises `ConfigError` with all that is missing."""
+    pipeline = data.get("pipeline") or {}
+    model = pipeline.get("model") or {}
+    wanted = {
+        "pipeline.name": pipeline.get("name"),
+        "pipeline.model.source": model.get("source"),
+        "pipeline.components": pipeline.get("components"),
+        "pipeline.stages": pipeline.get("stages"),
+    }
+    problems = [
+        Problem(key, "a value is required", locate(key), f"set {key}") for key, value in wanted.items() if not value
+    ]
+    for name, stage in (pipeline.get("stages") or {}).items():
+        if not (stage or {}).get("kind"):
+            key = f"pipeline.stages.{name}"
+            problems.append(Problem(key, "the key 'kind' is required", locate(key)))
+    if problems:
+        raise ConfigError(problems)
+
+
+def cross_problems(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
+    """Yield what does not fit together, and what is refused by name because nothing here could honour it."""
+    pipeline = data["pipeline"]
+    yield from _backend(pipeline, locate)
+    yield from _layers(pipeline, locate)
+    yield from _pending(data, locate)
+
+
+def _backend(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
+    backend, family = pipeline.get("backend") or "standard", pipeline.get("family")
+    if backend == "modular":
+        key = "pipeline.backend"
+        yield Problem(key, "'modular' is not part of this version", locate(key), "use standard or diffusers_pipeline")
+    if backend == "standard" and family is None:
+        key = "pipeline.family"
+        yield Problem(key, "the standard backend needs a family", locate(key), did_you_mean("", FAMILIES.names()))
+    if family is not None and family not in FAMILIES:
+        key = "pipeline.family"
+        yield Problem(key, f"unknown family '{family}'", locate(key), did_you_mean(family, FAMILIES.names()))
+    if pipeline.get("args") and backend != "diffusers_pipeline":
+        key = "pipeline.args"
+        yield Problem(key, f"the {backend} backend takes no arguments of the call", locate(key))
+
+
+def _layers(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
+    for name, component in pipeline["components"].items():
+        layers, lengths = (component or {}).get("layers"), (component or {}).get("num_layers")
+        if lengths is not None and len(lengths) != len(layers or []):
+            key = f"pipeline.components.{name}.num_layers"
+            reason = f"{len(lengths)} lengths for {len(layers or [])} entries of `layers`"
+            yield Problem(key, reason, locate(key), "give one for each entry")
+
+
+def _pending(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
+    for key, (harmless, missing) in PENDING.items():
+        value: Any = data
+        for part in key.split("."):
+            value = (value or {}).get(part)
+        said = {name: inner for name, inner in value.items() if inner is not None} if isinstance(value, dict) else value
+        if said not in harmless:
+            yield Problem(key, f"not part of this version: {missing}", locate(key), "remove it")
+
+
+def hint_for_unknown(problem: Problem) -> Problem:
+    """Put the key to use in place of an option of the older system whose name somebody wrote."""
+    advice = refusal(problem.key) if problem.reason.startswith("unknown key") else None
+    if advice is None or "." in problem.key:
+        return problem
+    return Problem(problem.key, f"'{problem.key}' has no counterpart here", problem.where, advice)

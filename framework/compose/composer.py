@@ -1,0 +1,186 @@
+"""From YAML files and the command line to one `RunSpec`. Imports Hydra and jsonschema on use, never torch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from framework.compose.arguments import Flags
+from framework.compose.build import build_numerics, build_output, build_pipeline
+from framework.compose.checks import check_required, cross_problems, hint_for_unknown
+from framework.compose.groups import check_choices, config_folders
+from framework.compose.layers import build_sources, component_facts
+from framework.compose.legacy import legacy_name
+from framework.compose.overrides import Override, read_overrides
+from framework.compose.plugins import announce_entry_points, load_plugins, plugins_of_environment
+from framework.compose.provenance import Provenance, trace
+from framework.compose.refusals import refuse_forbidden_data
+from framework.compose.requests import build_requests, read_requests
+from framework.compose.residency import Resolution, resolve
+from framework.compose.schema import check_schema, fold_spellings, inline_schema
+from framework.compose.sources import MachineFacts
+from framework.errors import ConfigError, Origin, Problem
+from framework.graph import Graph, build_graph
+from framework.spec import PipelineSpec, RequestSpec, RunSpec
+
+if TYPE_CHECKING:
+    from framework.compose.hydra_compose import Composition
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A composed config before its checks: plain data and where everything came from."""
+
+    data: dict[str, Any]
+    provenance: Provenance
+
+
+def compose(overrides: Sequence[str], flags: Flags | None = None, machine: MachineFacts | None = None) -> RunSpec:
+    """Compose, check and resolve one run.
+
+    `overrides` are the words of the command line; `machine` None applies no rule of a device. Raises `ConfigError`
+    with every problem of the first step that finds any.
+    """
+    return check(compose_data(overrides, flags), machine)
+
+
+def compose_data(overrides: Sequence[str], flags: Flags | None = None) -> Composed:
+    """Compose the files and the command line into plain data, before any check of its content."""
+    flags = flags or Flags()
+    words = read_overrides(overrides)
+    announce_entry_points()
+    load_plugins(plugins_of_environment(), "from the environment: FRAMEWORK_PLUGINS")
+    _load_plugin_words(words)
+    composition = compose_words(words, flags)
+    return _finish(composition, words)
+
+
+def compose_words(words: Sequence[Override], flags: Flags) -> "Composition":
+    """Let Hydra compose the files that the group words choose."""
+    from framework.compose.hydra_compose import compose_files
+
+    folders = config_folders(flags, words)
+    check_choices(words, folders)
+    groups = [word for word in words if word.kind == "group"]
+    return compose_files([f"{word.key}={word.value}" for word in groups], folders, flags.config_name or "config")
+
+
+def compose_saved(
+    config: Mapping[str, Any],
+    overrides: Sequence[str],
+    provenance: Mapping[str, Origin] | None = None,
+    machine: MachineFacts | None = None,
+) -> RunSpec:
+    """Check a config that a record stored, with overrides on top.
+
+    The mapping is untrusted: the same schema, no code, no plugins, nothing interpolated. `provenance` says which
+    layer each value belonged to; values it does not name count as the pipeline's or the preset's by their key.
+    """
+    from framework.compose.saved import restore
+
+    refuse_forbidden_data(config, "the saved config")
+    words = read_overrides(overrides)
+    announce_entry_points()
+    load_plugins(plugins_of_environment(), "from the environment: FRAMEWORK_PLUGINS")
+    _load_plugin_words(words)
+    data, traced = restore(config, words, provenance or {})
+    return check(Composed(data, traced), machine)
+
+
+def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
+    """Check composed data and build the `RunSpec`; raises `ConfigError` with every problem found."""
+    provenance = composed.provenance
+    data = checked_data(composed)
+    check_required(data, provenance.locate)
+    problems = list(cross_problems(data, provenance.locate))
+    pipeline = build_pipeline(data["pipeline"])
+    graph = _collect(problems, lambda: build_graph(pipeline, provenance.locate))
+    requests = _collect(problems, lambda: build_requests(data, provenance.locate))
+    resolution = graph and _collect(problems, lambda: _resolve(data, provenance, pipeline, graph, machine))
+    if problems:
+        raise ConfigError(dict.fromkeys(problems))
+    assert requests is not None
+    assert resolution is not None
+    return _spec(data, provenance, pipeline, requests, resolution)
+
+
+def checked_data(composed: Composed) -> dict[str, Any]:
+    """Fold spellings and check the schema; older keys in another spelling pass to the resolver."""
+    schema = inline_schema("config")
+    data = fold_spellings(composed.data, schema)
+    odd = {key for key in data if key not in schema["properties"] and legacy_name(key)}
+    try:
+        check_schema({key: value for key, value in data.items() if key not in odd}, "config", composed.provenance.where)
+    except ConfigError as error:
+        raise ConfigError(hint_for_unknown(problem) for problem in error.problems) from None
+    assert isinstance(data, dict)
+    return data
+
+
+def _finish(composition: "Composition", words: Sequence[Override]) -> Composed:
+    from framework.compose.resolve import apply_overrides, to_plain
+
+    chosen = {word.key: word for word in words if word.kind == "group"}
+    provenance = trace(composition.layers, words, chosen)
+    apply_overrides(composition.config, words, composition.journal)
+    data = to_plain(composition.config, composition.journal, provenance.where)
+    put_requests(data, words)
+    provenance.prune(data)
+    return Composed(data, provenance)
+
+
+def put_requests(data: dict[str, Any], words: Sequence[Override]) -> None:
+    """Read the file that `requests=@file` names; check requests that a file or record holds."""
+    for word in words:
+        if word.kind == "requests":
+            data["requests"] = None if word.value is None else read_requests(word.value)
+
+
+def _load_plugin_words(words: Sequence[Override]) -> None:
+    for word in words:
+        if word.kind == "plugins":
+            load_plugins(word.value, word.where)
+
+
+def _collect(problems: list[Problem], step: Callable[[], Any]) -> Any:
+    """Run one step; its problems join the others."""
+    try:
+        return step()
+    except ConfigError as error:
+        problems += error.problems
+        return None
+
+
+def _resolve(
+    data: Mapping[str, Any], provenance: Provenance, pipeline: PipelineSpec, graph: Graph, machine: MachineFacts | None
+) -> Resolution:
+    facts = component_facts(pipeline, graph)
+    return resolve(build_sources(data, provenance), facts, machine or _machine_of(data.get("device") or "auto"))
+
+
+def _machine_of(device: str) -> MachineFacts | None:
+    """What the device's name alone says; the CPU's rule is applied at run time, when the machine is known."""
+    kind = device.partition(":")[0]
+    return None if kind in ("auto", "cpu") else MachineFacts(kind=kind)
+
+
+def _spec(
+    data: dict[str, Any],
+    provenance: Provenance,
+    pipeline: PipelineSpec,
+    requests: tuple[RequestSpec, ...],
+    resolution: Resolution,
+) -> RunSpec:
+    cache = data.get("prompt_cache") or {}
+    return RunSpec(
+        pipeline=pipeline,
+        requests=requests,
+        placements=resolution.placements,
+        numerics=build_numerics(data.get("numerics") or {}),
+        output=build_output(data.get("output") or {}),
+        device=data.get("device") or "auto",
+        prompt_cache_memory=cache.get("memory") is not False,
+        prompt_cache_disk=bool(cache.get("disk")),
+        config=data,
+        provenance=provenance.origins(),
+        notes=resolution.notes,
+    )

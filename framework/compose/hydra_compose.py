@@ -1,0 +1,240 @@
+"""Composes YAML files through Hydra's Compose API, reading every file by our own strict reader. Imports Hydra, no torch.
+
+Hydra finds the files, orders them by their defaults lists and merges them. It never sees prompt text (a token stands in
+for it), never logs, and never instantiates anything.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from framework.compose.refusals import refuse_forbidden
+from framework.compose.yaml_file import Document, Literal, read_document
+from framework.errors import ConfigError, Problem
+from framework.paths import CONF
+
+DEFAULTS = "defaults"
+HIDDEN_DEFAULTS = "defaults__"
+"""Hydra takes a key `defaults` for its defaults list; a mapping of that name travels under this one."""
+
+
+@dataclass(slots=True)
+class Journal:
+    """What one composition read: documents by config path, and the prompt text behind each token."""
+
+    folders: tuple[Path, ...]
+    documents: dict[str, Document] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def hide(self, text: str) -> str:
+        """Return a token that stands for `text` while OmegaConf holds it."""
+        token = f"text:{secrets.token_hex(12)}"
+        self.texts[token] = text
+        return token
+
+    def reveal(self, value: Any) -> Any:
+        """Put texts back in for their tokens, anywhere in plain data."""
+        if isinstance(value, dict):
+            return {key: self.reveal(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.reveal(inner) for inner in value]
+        if isinstance(value, str) and "text:" in value:
+            return re.sub(r"text:[0-9a-f]{24}", lambda match: self.texts.get(match[0], match[0]), value)
+        return value
+
+
+_JOURNAL: ContextVar[Journal] = ContextVar("journal")
+
+
+class CheckedYamlSource(ConfigSource):  # type: ignore[misc]
+    """A folder of YAML files, read by `read_document`."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "checked-yaml"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        file = self._file(config_path)
+        if not file.is_file():
+            raise ConfigLoadError(f"Config not found : {file}")
+        journal = _JOURNAL.get()
+        name = config_path.removesuffix(".yaml")
+        document = journal.documents.get(name)
+        if document is None:
+            document = journal.documents[name] = _checked(read_document(file))
+        header = {"package": document.package}
+        return ConfigResult(
+            provider=self.provider, path=self.full_path(), config=_to_config(document, journal), header=header
+        )
+
+    def available(self) -> bool:
+        return Path(self.path).is_dir()
+
+    def is_group(self, config_path: str) -> bool:
+        return Path(self.path, config_path).is_dir()
+
+    def is_config(self, config_path: str) -> bool:
+        return self._file(config_path).is_file()
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        found: list[str] = []
+        for file in sorted(os.listdir(Path(self.path, config_path))):
+            self._list_add_result(found, os.path.join(config_path, file), file, results_filter)
+        return sorted(set(found))
+
+    def _file(self, config_path: str) -> Path:
+        name = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
+        return Path(self.path, name)
+
+
+class CheckedSearchPath(SearchPathPlugin):  # type: ignore[misc]
+    """Lets every folder of the composition be read by `CheckedYamlSource`, the user's first."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        journal = _JOURNAL.get(None)
+        if journal is None:
+            return
+        scheme = CheckedYamlSource.scheme()
+        for element in search_path.get_path():
+            if element.provider == "main":
+                element.path = f"{scheme}://{element.path}"
+        for folder in reversed(journal.folders):
+            search_path.prepend("command-line", f"{scheme}://{folder}")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One file in merge order: `package` is the dotted place of its content, empty for the root."""
+
+    config_path: str
+    package: str
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """What Hydra made of the files, before any value override: `config` may still hold interpolations."""
+
+    config: DictConfig
+    layers: tuple[Layer, ...]
+    choices: Mapping[str, str]
+    journal: Journal
+
+
+def compose_files(
+    groups: Sequence[str], folders: Sequence[Path] = (), config_name: str = "config", root: Path = CONF
+) -> Composition:
+    """Compose the files that `groups` (`pipeline=wan2`, ...) choose; `folders` are searched before `root`.
+
+    Raises `ConfigError` for a broken file, a missing option and every complaint of Hydra.
+    """
+    journal = Journal(tuple(folders))
+    with _initialized(journal, root):
+        try:
+            loader = GlobalHydra.instance().config_loader()
+            config = hydra_compose(config_name=config_name, overrides=list(groups), return_hydra_config=True)
+            order = loader.compute_defaults_list(config_name, list(groups), RunMode.RUN).defaults
+            choices = {str(key): str(value) for key, value in config.hydra.runtime.choices.items()}
+        except ConfigError:
+            raise
+        except Exception as error:  # Hydra raises a dozen kinds, some of them plain ValueError
+            raise ConfigError(_translate(error, journal)) from error
+    OmegaConf.set_struct(config, False)
+    del config["hydra"]
+    layers = [
+        Layer(item.config_path, item.package or "", journal.documents[item.config_path])
+        for item in order
+        if item.config_path in journal.documents
+    ]
+    chosen = {key: value for key, value in choices.items() if not key.startswith("hydra")}
+    return Composition(config, tuple(layers), chosen, journal)
+
+
+@contextmanager
+def _initialized(journal: Journal, root: Path) -> Iterator[None]:
+    Plugins.instance().register(CheckedYamlSource)
+    Plugins.instance().register(CheckedSearchPath)
+    below_1_4 = tuple(int(part) for part in hydra.__version__.split(".")[:2]) < (1, 4)
+    token = _JOURNAL.set(journal)
+    try:
+        with initialize_config_dir(str(root), job_name="framework", **({"version_base": "1.3"} if below_1_4 else {})):
+            yield
+    finally:
+        _JOURNAL.reset(token)
+
+
+def _checked(document: Document) -> Document:
+    """Refuse what no file may say."""
+    if document.data is not None and not isinstance(document.data, dict):
+        raise ConfigError.of("", "a config file holds `key: value` lines", document.where(()))
+    refuse_forbidden(document)
+    return document
+
+
+def _to_config(document: Document, journal: Journal) -> DictConfig:
+    data = document.data or {}
+    if isinstance(data.get(DEFAULTS), dict):
+        data = {HIDDEN_DEFAULTS if key == DEFAULTS else key: value for key, value in data.items()}
+    try:
+        config = OmegaConf.create(_hide_texts(data, journal))
+    except OmegaConfBaseException as error:
+        raise ConfigError(_bad_interpolations(document, error)) from None
+    assert isinstance(config, DictConfig)
+    return config
+
+
+def _hide_texts(value: Any, journal: Journal) -> Any:
+    if isinstance(value, dict):
+        return {key: _hide_texts(inner, journal) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_hide_texts(inner, journal) for inner in value]
+    if isinstance(value, Literal):
+        return journal.hide(str(value))
+    if isinstance(value, str) and "${" in value:
+        return value.replace("pipeline.defaults.", f"pipeline.{HIDDEN_DEFAULTS}.")
+    return value
+
+
+def _bad_interpolations(document: Document, error: Exception) -> Problem:
+    """Find the value that OmegaConf could not take, for its line."""
+    key = getattr(error, "full_key", "") or ""
+    path: tuple[str | int, ...] = tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key))
+    return Problem(key, f"broken interpolation: {first_line(error)}", document.where(path))
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__
+
+
+def _translate(error: Exception, journal: Journal) -> Problem:
+    """One line for what Hydra says, with the file whose defaults list caused it where that can be told."""
+    cause: BaseException = error
+    while not str(cause).strip() and cause.__cause__ is not None:
+        cause = cause.__cause__
+    message = first_line(cause)
+    missing = re.search(r"Could not find '([^']+)'", message)
+    for document in journal.documents.values():
+        text = (document.data or {}).get(DEFAULTS)
+        if missing and isinstance(text, list) and missing[1].rpartition("/")[2] in str(text):
+            return Problem(DEFAULTS, f"there is no file '{missing[1]}.yaml'", document.where((DEFAULTS,)))
+    return Problem("", message.rstrip("."))

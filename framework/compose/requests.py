@@ -1,0 +1,136 @@
+"""Builds the requests of a run from the pipeline's defaults, the run's values and a file of requests. No torch."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from framework.compose.schema import check_schema, inline_schema
+from framework.compose.yaml_file import KeyPath, show_path
+from framework.errors import ConfigError, Problem
+from framework.spec import RequestSpec
+
+TEXTS = ("prompt", "negative_prompt")
+MAX_REQUESTS = 10_000
+_FIELDS = frozenset(spec.name for spec in fields(RequestSpec))
+_INTEGERS = frozenset(
+    {"height", "width", "num_frames", "num_inference_steps", "max_sequence_length", "num_outputs", "fps"}
+)
+
+
+def read_requests(file: str) -> list[dict[str, Any]]:
+    """Read a file with one JSON object a line; raises `ConfigError` with every wrong line."""
+    path = Path(file).expanduser()
+    shown = show_path(path.absolute())
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError.of("requests", "the file is not UTF-8 text", shown) from None
+    except (OSError, ValueError) as error:
+        reason = f"cannot read '{file}': {getattr(error, 'strerror', None) or error}"
+        raise ConfigError.of("requests", reason, f"from the command line: requests=@{file}") from None
+    requests: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                requests.append(_read_line(line, f"{shown}:{number}"))
+            except ConfigError as error:
+                problems += error.problems
+    if not requests and not problems:
+        problems.append(Problem("requests", "the file holds no request", shown))
+    if len(requests) > MAX_REQUESTS:
+        problems.append(Problem("requests", f"more than {MAX_REQUESTS} requests", shown))
+    if problems:
+        raise ConfigError(problems)
+    return requests
+
+
+def _read_line(line: str, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise ConfigError.of("", f"not valid JSON: {error.msg.lower()} (column {error.colno})", where) from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError.of("", f"not valid JSON: {error}", where) from None
+    if not isinstance(value, dict):
+        raise ConfigError.of("", "each line holds one JSON object", where)
+    check_request(value, lambda path: where)
+    return value
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise ValueError(f"duplicate key '{key}'")
+        result[key] = value
+    return result
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not a number")
+
+
+def check_request(value: Mapping[str, Any], where: Any) -> None:
+    """Check one request of a file against the keys a request may have."""
+    whole = inline_schema("config")["properties"]
+    properties = {**{name: whole[name] for name in (*TEXTS, "seed")}, **whole["request"]["properties"]}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    check_schema(dict(value), "request", where, schema)
+
+
+def build_requests(data: Mapping[str, Any], locate: Any) -> tuple[RequestSpec, ...]:
+    """One `RequestSpec` for each entry of `requests`, or a single one.
+
+    Raises `ConfigError` for a missing prompt and for seeds that do not fit the number of outputs.
+    """
+    defaults = ((data.get("pipeline") or {}).get("defaults") or {}).get("request") or {}
+    own = {**(data.get("request") or {}), **{name: data.get(name) for name in (*TEXTS, "seed")}}
+    base = _over(defaults, own)
+    lines: Sequence[Mapping[str, Any]] = data.get("requests") or [{}]
+    problems: list[Problem] = []
+    requests = []
+    for index, line in enumerate(lines):
+        prefix: KeyPath = ("requests", index) if data.get("requests") else ()
+        try:
+            requests.append(_build(_over(base, line), prefix, locate))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(dict.fromkeys(problems))
+    return tuple(requests)
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    return {**below, **{key: value for key, value in above.items() if value is not None}}
+
+
+def _build(values: Mapping[str, Any], prefix: KeyPath, locate: Any) -> RequestSpec:
+    name = f"requests[{prefix[1]}]." if prefix else ""
+    if values.get("prompt") is None:
+        raise ConfigError.of(f"{name}prompt", "a prompt is required", locate(f"{name}prompt"), "set prompt=TEXT")
+    seeds, num_outputs = _seeds(values, name, locate)
+    sampling = dict(_typed(values))
+    sampling.update(seeds=seeds, num_outputs=num_outputs)
+    return RequestSpec(**sampling)
+
+
+def _typed(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if key in _FIELDS and value is not None:
+            number = int(value) if key in _INTEGERS else value
+            yield key, float(number) if key in ("guidance_scale", "guidance_scale_2", "strength") else number
+
+
+def _seeds(values: Mapping[str, Any], name: str, locate: Any) -> tuple[tuple[int, ...] | None, int]:
+    """A list of seeds says the number of outputs; one seed counts up from output to output."""
+    seed, count = values.get("seed"), values.get("num_outputs")
+    if isinstance(seed, list):
+        if count is not None and count != len(seed):
+            reason = f"{len(seed)} seeds for {int(count)} outputs"
+            raise ConfigError.of(f"{name}seed", reason, locate(f"{name}seed"), "give one seed for each output")
+        return tuple(int(item) for item in seed), len(seed)
+    num_outputs = int(count or 1)
+    return (None if seed is None else tuple(int(seed) + index for index in range(num_outputs))), num_outputs

@@ -1,0 +1,94 @@
+"""Applies value overrides to what Hydra composed and turns it into plain data. Imports OmegaConf, no torch."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from framework.compose.hydra_compose import DEFAULTS, HIDDEN_DEFAULTS, Journal, first_line
+from framework.compose.overrides import Override
+from framework.compose.text import is_text_key
+from framework.compose.yaml_file import KeyPath, dotted
+from framework.errors import ConfigError, Problem
+
+Where = Callable[[KeyPath], str]
+
+
+def apply_overrides(config: DictConfig, overrides: Sequence[Override], journal: Journal) -> None:
+    """Put every `key=value` and `~key` of the command line into `config`, in order."""
+    problems = []
+    for override in overrides:
+        try:
+            if override.kind == "value":
+                _update(config, override, journal)
+            elif override.kind == "delete":
+                _delete(config, override)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+
+
+def _update(config: DictConfig, override: Override, journal: Journal) -> None:
+    value = override.value
+    if isinstance(value, str) and (is_text_key(override.key) or "${" not in value):
+        value = journal.hide(value)
+    try:
+        OmegaConf.update(config, _hidden(override.key), value, merge=True, force_add=True)
+    except (OmegaConfBaseException, AttributeError, TypeError, ValueError, AssertionError) as error:
+        raise ConfigError.of(override.key, f"cannot be set: {first_line(error)}", override.where) from None
+
+
+def _delete(config: DictConfig, override: Override) -> None:
+    parent_key, _, name = _hidden(override.key).rpartition(".")
+    parent = OmegaConf.select(config, parent_key) if parent_key else config
+    if not isinstance(parent, DictConfig) or name not in parent:
+        raise ConfigError.of(override.key, "there is nothing to remove", override.where)
+    del parent[name]
+
+
+def _hidden(key: str) -> str:
+    """The key under which OmegaConf holds `key`; see `HIDDEN_DEFAULTS`."""
+    parts = key.split(".")
+    if parts[:2] == ["pipeline", DEFAULTS]:
+        parts[1] = HIDDEN_DEFAULTS
+    return ".".join(parts)
+
+
+def to_plain(config: DictConfig, journal: Journal, where: Where) -> dict[str, Any]:
+    """Resolve every interpolation and return plain data with the prompt texts put back.
+
+    Raises `ConfigError` with every broken interpolation and every value still missing (`???`).
+    """
+    raw = OmegaConf.to_container(config, resolve=False)
+    problems = list(_unresolvable(config, raw, (), where))
+    if problems:
+        raise ConfigError(problems)
+    data = journal.reveal(OmegaConf.to_container(config, resolve=True))
+    assert isinstance(data, dict)
+    pipeline = data.get("pipeline")
+    if isinstance(pipeline, dict) and HIDDEN_DEFAULTS in pipeline:
+        data["pipeline"] = {(DEFAULTS if key == HIDDEN_DEFAULTS else key): value for key, value in pipeline.items()}
+    return data
+
+
+def _unresolvable(config: DictConfig, raw: Any, path: KeyPath, where: Where) -> Iterator[Problem]:
+    items = raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ()
+    for key, value in items:
+        here = (*path, key)
+        if value == "???":
+            name = dotted(_shown(here))
+            yield Problem(name, "a value is required", where(_shown(here)), f"set {name}=VALUE")
+        elif isinstance(value, str) and "${" in value:
+            try:
+                OmegaConf.select(config, dotted(here), throw_on_missing=True, throw_on_resolution_failure=True)
+            except (OmegaConfBaseException, RecursionError) as error:
+                shown = _shown(here)
+                yield Problem(dotted(shown), f"cannot resolve '{value}': {first_line(error)}", where(shown))
+        else:
+            yield from _unresolvable(config, value, here, where)
+
+
+def _shown(path: KeyPath) -> KeyPath:
+    return tuple(DEFAULTS if part == HIDDEN_DEFAULTS else part for part in path)
