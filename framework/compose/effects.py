@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from framework.compose.knobs import AMOUNTS, Amount, remark
+from framework.compose.legacy_fold import FSDP, NOT_LAYERWISE
 from framework.compose.machine_rules import LAYERWISE, Override
 from framework.compose.settings import CANONICAL, Components, Findings, Setting
 
@@ -54,8 +55,19 @@ def _note_mode(setting: Setting, decisions: Decisions, findings: Findings) -> No
         winner = next(iter(streamed.values()))
         text = f"combines with {winner.name}: loaded on the host, then streamed: {', '.join(streamed)}"
         findings.note(text, setting.key, setting.origin)
-    elif len(lost) == len(setting.targets):
+    elif len(lost) == len(setting.targets) or (lost := _contradicted(setting, lost)):
         _note_beaten(setting, lost, findings)
+
+
+def _contradicted(setting: Setting, lost: Mapping[str, Setting]) -> dict[str, Setting]:
+    """The part of a lost legacy setting that another legacy one contradicts, which is told even if the rest holds.
+
+    `dit_layerwise_offload=false` is no contradiction of component-offload; sharding has lines of its own.
+    """
+    if setting.step in (CANONICAL, FSDP):
+        return {}
+    allowed = "component-offload" if setting.step == NOT_LAYERWISE else setting.text
+    return {name: winner for name, winner in lost.items() if winner.step != CANONICAL and winner.text != allowed}
 
 
 def _note_knob(setting: Setting, decisions: Decisions, findings: Findings) -> None:

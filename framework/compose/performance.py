@@ -116,7 +116,7 @@ def note_small_card(
 def _streaming(performance: Performance, hints: Hints, components: Components, fsdp: bool) -> list[Setting]:
     """Memory mode where layers can be streamed beside the compute."""
     rules = [
-        _rule(performance, "layerwise-offload", scope_targets(scope, components), f"memory streams the {scope} group")
+        _rule(performance, "layerwise-offload", scope_targets(scope, components), f"memory streams {scope}")
         for scope in ("text_encoder", "image_encoder", "vae_layerwise")
     ]
     if fsdp:  # the DiTs and their helpers stay whole on the device
@@ -135,9 +135,7 @@ def _moving(performance: Performance, components: Components) -> list[Setting]:
     """Memory mode where nothing can be streamed."""
     scopes = ("dit_cpu", "text_encoder", "image_encoder")
     return [
-        _rule(
-            performance, "component-offload", scope_targets(scope, components), f"memory moves the {scope} scope whole"
-        )
+        _rule(performance, "component-offload", scope_targets(scope, components), f"memory moves {scope} whole")
         for scope in scopes
     ]
 

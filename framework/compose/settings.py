@@ -43,8 +43,8 @@ class Findings:
 class Setting:
     """One value for `subject` (mode or a knob) of the components in `targets`.
 
-    `why` explains a setting of the automatic layer. `step` orders settings of one layer: 0 for canonical keys, later for legacy ones; `replaced_by` is set for a
-    setting that a performance mode took out of play.
+    `step` orders settings of one layer: 0 for canonical keys, later for legacy ones. `replaced_by` is set for a
+    setting that a performance mode took out of play; `why` explains a setting of the automatic layer.
     """
 
     subject: str
