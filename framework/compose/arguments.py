@@ -56,7 +56,7 @@ class Flags:
 
 
 COMMON = frozenset({"help", "debug", "quiet"})
-COMPOSING = COMMON | {"config_dir", "config_name", "cfg", "info"}
+COMPOSING = COMMON | {"config_dir", "config_name", "cfg", "info", "multirun"}
 _BY_NAME = {name: spec for spec in fields(Flags) for name in spec.metadata["names"]}
 
 

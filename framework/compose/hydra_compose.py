@@ -1,4 +1,4 @@
-"""Composes YAML files through Hydra's Compose API, reading every file by our own strict reader. Imports Hydra, no torch.
+"""Composes YAML files through Hydra's Compose API, each read by our own strict reader. Imports Hydra, no torch.
 
 Hydra finds the files, orders them by their defaults lists and merges them. It never sees prompt text (a token stands in
 for it), never logs, and never instantiates anything.

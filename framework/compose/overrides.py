@@ -126,7 +126,7 @@ def _grammar_value(line: str, key: str, where: str) -> Any:
         hint = "quote it twice, as in key='\"a, b\"', if it is text"
         raise ConfigError.of(key, "the value cannot be read", where, hint) from None
     if parsed.is_sweep_override():
-        hint = "a list is written [a,b]; several runs are asked for with -m or `sweep`"
+        hint = "a list is written [a,b]; sweeps are not part of this version"
         raise ConfigError.of(key, "several values for one run", where, hint)
     return _plain(parsed.value())
 

@@ -17,7 +17,7 @@ Where = Callable[[KeyPath], str]
 
 def apply_overrides(config: DictConfig, overrides: Sequence[Override], journal: Journal) -> None:
     """Put every `key=value` and `~key` of the command line into `config`, in order."""
-    problems = []
+    problems: list[Problem] = []
     for override in overrides:
         try:
             if override.kind == "value":

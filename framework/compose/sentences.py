@@ -87,7 +87,7 @@ def _kind(value: Any) -> str:
 
 def _not_one_of(key: str, value: Any, choices: Sequence[Any]) -> Problem:
     names = [show(choice).strip("'") for choice in choices if choice is not None]
-    hint = did_you_mean(value, [name for name in names]) if isinstance(value, str) else ""
+    hint = did_you_mean(value, names) if isinstance(value, str) else ""
     listed = ", ".join(names)
     return Problem(key, f"{show(value)} is not one of {listed}", hint="" if hint.startswith("choose") else hint)
 

@@ -174,7 +174,7 @@ class _Reader:
 
 def _merged(node: Any, depth: int = 0) -> Iterator[tuple[Any, Any, bool]]:
     """Yield (key, value, inherited) of a mapping, its own pairs first, then those that `<<` brings in."""
-    merges = []
+    merges: list[Any] = []
     for key_node, value_node in node.value:
         if key_node.id == "scalar" and key_node.value == "<<" and value_node.id in ("mapping", "sequence"):
             merges += [value_node] if value_node.id == "mapping" else value_node.value
