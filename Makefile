@@ -56,7 +56,7 @@ $(VENV)/.demo-installed: $(VENV)/.torch-installed pyproject.toml
 
 $(VENV)/.test-installed: $(VENV)/.torch-installed pyproject.toml
 	$(PIP) install --editable ".[video,test]"
-	@touch $@
+	@touch $(VENV)/.demo-installed $@  # the demo's needs are among them
 
 clean:
 	rm -rf $(VENV)

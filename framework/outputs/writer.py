@@ -36,8 +36,8 @@ class _Item:
 class OutputWriter:
     """Writes what each request produced into `folder` and emits `OutputSaved` for every file.
 
-    Constructing one checks that the writers for `output` exist, so it belongs before loading: it raises `ConfigError`,
-    or emits a `Note` where another format is written. Seeds come from the `RequestStarted` events of `bus`.
+    Constructing one runs `check_writers`, so it belongs before loading; it emits a `Note` where another format than the
+    one asked for is written. Seeds come from the `RequestStarted` events of `bus`.
     """
 
     def __init__(
@@ -48,13 +48,11 @@ class OutputWriter:
         requests: Sequence[RequestSpec],
         config_hash: str,
     ) -> None:
-        _check_quality(output.quality)
+        self._image_suffix, self._video = check_writers(output, requests)
         self._output, self._folder, self._bus, self._requests = output, folder, bus, tuple(requests)
         self._config_hash = config_hash
         self._seeds: dict[int, tuple[int, ...]] = {}
-        self._image_suffix = find_image_suffix(output.image_format)
-        makes_video = any((request.num_frames or 1) > 1 for request in requests)
-        self._video = self._find_video_writer() if makes_video else None
+        self._say_note()
         bus.subscribe(self._remember_seeds)
 
     def save(self, frames: Frames, request_index: int) -> None:
@@ -95,7 +93,8 @@ class OutputWriter:
             write_image(path, fromarray(pictures[0]), self._output.quality, item.metadata)
             return path
         if self._video is None:  # the request did not say that it makes a video
-            self._video = self._find_video_writer()
+            self._video = find_video_writer(self._output.video_codec, self._output.quality)
+            self._say_note()
         path = self._folder / f"{item.name}{self._video.suffix}"
         if self._video.needs_even_sides and has_odd_side(pictures):
             self._bus.emit(events.Note(f"{path.name}: an odd side got one more line of pixels, which mp4 needs"))
@@ -138,11 +137,21 @@ class OutputWriter:
         if isinstance(event, events.RequestStarted):
             self._seeds[event.index] = event.seeds
 
-    def _find_video_writer(self) -> VideoWriter:
-        writer = find_video_writer(self._output.video_codec, self._output.quality)
-        if writer.note:
-            self._bus.emit(events.Note(writer.note))
-        return writer
+    def _say_note(self) -> None:
+        if self._video is not None and self._video.note:
+            self._bus.emit(events.Note(self._video.note))
+
+
+def check_writers(output: OutputSpec, requests: Sequence[RequestSpec]) -> tuple[str, VideoWriter | None]:
+    """Return the suffix of pictures and, where a request makes a video, the writer for it.
+
+    Raises `ConfigError` for a setting that this machine cannot honour. Called before the run folder is claimed too, a
+    refusal leaves nothing behind.
+    """
+    _check_quality(output.quality)
+    suffix = find_image_suffix(output.image_format)
+    makes_video = any((request.num_frames or 1) > 1 for request in requests)
+    return suffix, find_video_writer(output.video_codec, output.quality) if makes_video else None
 
 
 def _described(request: RequestSpec) -> dict[str, Any]:
