@@ -1,0 +1,1 @@
+"""Benchmarks: one file a question, each with the command that answers it."""

@@ -1,0 +1,162 @@
+"""`run`: make what a config says. Imports torch only once everything that can be checked without it has passed."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from framework.compose import compose, compose_saved
+from framework.compose.arguments import COMPOSING, Flags
+from framework.errors import FrameworkError, Origin
+from framework.graph import Graph, build_graph
+from framework.outputs.folder import claim_folder
+from framework.outputs.hashing import config_sha256
+from framework.outputs.read_record import read_record
+from framework.outputs.record import RecordSink
+from framework.report.lines import LogFile
+from framework.report.progress import find_progress
+from framework.runtime.events import Event, EventBus, Note, OutputSaved
+from framework.spec import RequestSpec, RunSpec
+
+SUMMARY = "Run a pipeline: compose, check, load, execute and keep the results."
+EXAMPLES = (
+    "framework run",
+    'framework run pipeline=digits prompt="a three moving left" seed=3',
+    "framework run pipeline=wan2 residency=low_vram --dry-run",
+)
+ACCEPTED = COMPOSING | {"from_folder", "dry_run"}
+
+
+@dataclass(slots=True)
+class SavedOutputs:
+    """A sink that remembers what was saved: `paths` in order, `hashes` of frames by request."""
+
+    paths: list[str] = field(default_factory=list)
+    hashes: dict[int, set[str]] = field(default_factory=dict)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, OutputSaved):
+            self.paths.append(event.path)
+            if event.frames_sha256 is not None:
+                self.hashes.setdefault(event.request, set()).add(event.frames_sha256)
+
+
+def main(overrides: list[str], flags: Flags) -> int:
+    """Run what `overrides` compose to, or repeat a recorded run; return the exit code."""
+    record = read_record(Path(flags.from_folder)) if flags.from_folder else None
+    if record is None:
+        spec = compose(overrides, flags)
+    else:
+        spec = compose_saved(record["config"], overrides, _recorded_origins(record))
+        spec = replace(spec, requests=tuple(_with_recorded_seeds(spec.requests, record)))
+    graph = build_graph(spec.pipeline)
+    if flags.dry_run:
+        return dry_run(spec, graph)
+    return _run(spec, graph, flags, record)
+
+
+def _recorded_origins(record: Mapping[str, Any]) -> dict[str, Origin]:
+    """The layers of the recorded run, so that what was the user's choice then still beats a preset."""
+    recorded = record.get("provenance")
+    pairs = recorded.items() if isinstance(recorded, dict) else ()
+    return {
+        key: Origin(str(origin.get("layer", "")), str(origin.get("where", "")))
+        for key, origin in pairs
+        if isinstance(origin, dict)
+    }
+
+
+def _with_recorded_seeds(requests: tuple[RequestSpec, ...], record: Mapping[str, Any]) -> list[RequestSpec]:
+    """A seed that was drawn is repeated; one that the config or the command line states stays."""
+    recorded = [request.get("seed") for request in record["requests"]]
+    seeded = []
+    for index, request in enumerate(requests):
+        seeds = recorded[index] if index < len(recorded) else None
+        drawn = isinstance(seeds, list) and len(seeds) == request.num_outputs and all(type(s) is int for s in seeds)
+        seeded.append(replace(request, seeds=tuple(seeds)) if request.seeds is None and drawn and seeds else request)
+    return seeded
+
+
+def dry_run(spec: RunSpec, graph: Graph) -> int:
+    """Say what would run and whether the weights are here; reads no weight, imports no torch, makes no folder."""
+    from framework.loading.source import locate_model
+
+    print(f"pipeline {spec.pipeline.name}: {' -> '.join(node.spec.name for node in graph.nodes)}")
+    for placement in spec.placements.values():
+        print(f"  {placement.component}: {placement.mode}")
+    for note in spec.notes:
+        print(f"note: {note}")
+    try:
+        print(f"weights: {locate_model(spec.pipeline.model, spec.pipeline.hints)}")
+    except FrameworkError as error:
+        print(f"weights: {error}")
+    print(f"requests: {len(spec.requests)}; nothing was run")
+    return 0
+
+
+def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | None) -> int:
+    from framework.loading.source import locate_model
+
+    locate_model(spec.pipeline.model, spec.pipeline.hints)
+    if not flags.quiet:
+        print("importing torch and diffusers, some seconds ...", file=sys.stderr, flush=True)
+    from framework.outputs.writer import OutputWriter
+    from framework.runtime.run import check_requests, execute
+
+    check_requests(spec.pipeline, spec.requests)
+    folder = claim_folder(spec.output, _frame_bytes(spec.requests))
+    saved, log, keeper = SavedOutputs(), LogFile(folder), RecordSink(folder, spec)
+    bus = EventBus(log, keeper, saved)
+    progress = None if flags.quiet else find_progress(sys.stderr)
+    if progress is not None:
+        bus.subscribe(progress)
+    try:
+        for note in spec.notes:
+            bus.emit(Note(note))
+        writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(spec.config))
+        execute(spec, graph, bus, writer)
+        if record is not None:
+            bus.emit(Note(_compare(saved, record)))
+    except BaseException as error:
+        _say_where(error, keeper, log, folder)
+        raise
+    finally:
+        if progress is not None:
+            progress.close()
+        log.close()
+    for path in (*saved.paths, str(keeper.path), str(log.path)):
+        print(path)
+    return 0
+
+
+def _frame_bytes(requests: tuple[RequestSpec, ...]) -> int:
+    """Bytes of the finished frames as 8-bit RGB: what every writer stays below."""
+    total = 0
+    for request in requests:
+        pixels = (request.height or 0) * (request.width or 0) * (request.num_frames or 1)
+        total += 3 * pixels * request.num_outputs
+    return total
+
+
+def _compare(saved: SavedOutputs, record: Mapping[str, Any]) -> str:
+    """Whether a repeated run made the frames of the recorded one."""
+    for index, request in enumerate(record["requests"]):
+        then = {output.get("frames_sha256") for output in request.get("outputs", []) if isinstance(output, dict)}
+        then.discard(None)
+        if then and not then & saved.hashes.get(index, set()):
+            return f"request {index + 1}: the frames differ from the recorded ones"
+    return "the frames equal the recorded ones"
+
+
+def _say_where(error: BaseException, keeper: RecordSink, log: LogFile, folder: Path) -> None:
+    """Close the record of a run that ended early and put the reason and the traceback into its log."""
+    import traceback
+
+    keep: Callable[[str], None] = log.write
+    keep("".join(traceback.format_exception(error)).rstrip())
+    if isinstance(error, FrameworkError):
+        if error.exit_code in (2, 3):
+            keeper.finish("refused", str(error))
+        error.add_note(f"log: {log.path}\nrecord: {keeper.path}")
+    print(f"the run's folder: {folder}", file=sys.stderr)
