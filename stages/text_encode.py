@@ -35,7 +35,7 @@ class TextEncode:
                 for name, text in texts.items():
                     if found[name] is None:
                         found[name] = _encode(ctx, text)
-        return {"negative_prompt_embeds": None, **found}
+        return {name: found.get(name) for name in self.outputs}
 
 
 def _cached(ctx: "StageContext", text: str) -> "Tensor | None":

@@ -37,11 +37,11 @@ class Part:
         return sum(file.stat().st_size for file in self.files)
 
 
-def find_part(index: ModelIndex, model: ModelSpec, component: ComponentSpec) -> Part:
+def find_part(index: ModelIndex, model: ModelSpec, component: ComponentSpec, with_weights: bool = True) -> Part:
     """Resolve class, folder, files and dtype of `component` without reading a weight.
 
-    The dtype is the component's, else the model's, else the one most bytes of the checkpoint have. Raises `LoadError`
-    naming component and folder where something is missing or may not be loaded.
+    The dtype is the component's, else the model's, else the one most bytes of the checkpoint have. Without weights only
+    the config has to be there. Raises `LoadError` naming component and folder where something is missing or refused.
     """
     wanted = index.components.get(component.name)
     if wanted is None:
@@ -49,8 +49,9 @@ def find_part(index: ModelIndex, model: ModelSpec, component: ComponentSpec) -> 
     cls = component_class(index, component.name, wanted, model.trust_remote_code)
     folder = _component_folder(index, model, component)
     if not folder.is_dir():
-        raise LoadError(f"component '{component.name}': the folder '{folder}' does not exist")
-    if not issubclass(cls, nn.Module):
+        hint = f"; complete it with `hf download {model.source}`" if is_hub_name(model.source) else ""
+        raise LoadError(f"component '{component.name}': the folder '{folder}' does not exist{hint}")
+    if not with_weights or not issubclass(cls, nn.Module):
         return Part(component.name, cls, folder)
     files = weight_files(folder, model.variant) or _allowed_pickles(component.name, folder, model)
     dtype = component.dtype or model.dtype or own_dtype(tuple(f for f in files if f.suffix == ".safetensors"))
@@ -104,7 +105,9 @@ def _component_folder(index: ModelIndex, model: ModelSpec, component: ComponentS
 def _allowed_pickles(name: str, folder: Path, model: ModelSpec) -> tuple[Path, ...]:
     pickles = pickle_files(folder)
     if not pickles:
-        raise LoadError(f"component '{name}': the folder '{folder}' holds no weights")
+        others = ", ".join(file.name for file in sorted(folder.glob("*.safetensors")))
+        hint = f" but those of a variant ({others}); choose it with pipeline.model.variant" if others else ""
+        raise LoadError(f"component '{name}': the folder '{folder}' holds no weights{hint}")
     if not model.allow_pickle:
         raise LoadError(
             f"component '{name}': '{pickles[0]}' is a pickle, which is not read; convert it to safetensors "

@@ -19,7 +19,7 @@ from framework.loading.weights import size_bytes
 from framework.registry import FAMILIES
 from framework.runtime.events import ComponentLoaded, ComponentLoading, EventBus
 from framework.runtime.store import ComponentStore
-from framework.spec import ComponentSpec, PipelineSpec, Placement
+from framework.spec import ComponentSpec, ModelSpec, PipelineSpec, Placement
 
 Check = Callable[[], None]
 """Raises `Interrupted` when the user has asked for the end of the run."""
@@ -43,7 +43,9 @@ def load_store(
     index = read_index(locate_model(pipeline.model, pipeline.hints))
     quiet_libraries()
     used = graph.used_components()
-    parts = [find_part(index, pipeline.model, _component(pipeline, name)) for name in _needed(pipeline, index, used)]
+    needed = _needed(pipeline, index, used)
+    parts = [find_part(index, pipeline.model, _component(pipeline, name), name in used) for name in needed]
+    _check_variant(pipeline.model, parts)
     view_class = _view_class(pipeline, index)
     loaded: dict[str, Any] = {}
     for part in sorted(parts, key=lambda part: -part.file_bytes):
@@ -103,6 +105,12 @@ def _helps(name: str, used: frozenset[str]) -> bool:
         if name.startswith(prefix):
             return f"{encoder}{name.removeprefix(prefix)}" in used
     return name in ("image_processor", "feature_extractor") and "image_encoder" in used
+
+
+def _check_variant(model: ModelSpec, parts: list[Part]) -> None:
+    """A component may lack the variant, as in diffusers; a variant that no component has is a mistake."""
+    if model.variant and not any(f".{model.variant}" in file.name for part in parts for file in part.files):
+        raise LoadError(f"pipeline.model.variant: no component has weights of variant '{model.variant}'")
 
 
 def _component(pipeline: PipelineSpec, name: str) -> ComponentSpec:

@@ -40,10 +40,9 @@ def is_hub_name(source: str) -> bool:
 
 
 def _embedded(name: str) -> Path:
-    folder = EMBEDDED_MODELS / name
-    if name and (folder / INDEX_FILE).is_file() and folder.resolve().parent == EMBEDDED_MODELS.resolve():
-        return folder
     known = [path.parent.name for path in EMBEDDED_MODELS.glob(f"*/{INDEX_FILE}")]
+    if name in known:
+        return EMBEDDED_MODELS / name
     hint = did_you_mean(name, known)
     raise LoadError(f"{SOURCE_KEY}: no embedded model is called '{name}'" + (f"; {hint}" if hint else ""))
 

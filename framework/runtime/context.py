@@ -98,7 +98,8 @@ class StageContext:
         """Return one seeded generator for each output, or ones that go on from `states`."""
         assert self.request.seeds is not None, "seeds are drawn before the first stage"
         generators = [torch.Generator(self.request.generator_device).manual_seed(seed) for seed in self.request.seeds]
-        for generator, state in zip(generators, states, strict=bool(states)) if states else ():
+        assert not states or len(states) == len(generators), "one state for each output"
+        for generator, state in zip(generators, states, strict=False):
             generator.set_state(state)
         return generators
 
@@ -106,13 +107,17 @@ class StageContext:
         """Return what tells these components from others, for cache keys."""
         return self._store.identity(*components)
 
+    def expect_steps(self, num_steps: int) -> None:
+        """Say that a loop of `num_steps` begins, so that a failure in its first step can be named."""
+        self.current_step = (0, num_steps)
+
     def step(self, step: int, num_steps: int, values: Any = None) -> None:
         """Report the end of a step, counted from 1, and stop here if the user asked or `values` hold no numbers."""
         self.current_step = (step, num_steps)
         self._events.emit(StepDone(self.request_index, self.stage, step, num_steps))
         bad = self.watch.add(f"at step {step} of {num_steps}", values)
         if bad is not None:
-            raise StageError(non_finite(self.stage, bad))
+            raise self.non_finite(bad)
         self._check()
 
     @contextmanager
@@ -125,7 +130,7 @@ class StageContext:
         def look(_module: nn.Module, _inputs: Any, output: Any) -> None:
             bad = self.watch.add(f"in {name}", output)
             if bad is not None:
-                raise StageError(non_finite(self.stage, bad))
+                raise self.non_finite(bad)
 
         handle = module.register_forward_hook(look)
         try:
@@ -137,6 +142,14 @@ class StageContext:
         """Tell the user one line."""
         self._events.emit(Note(text))
 
+    def non_finite(self, where: str) -> StageError:
+        """Return the error for a stage that computed NaN or infinity, first seen at `where`."""
+        component = self._residency.last_component
+        inside = f" (component '{component}')" if component else ""
+        return StageError(
+            f"stage '{self.stage}' computed values that are not finite (NaN or infinity), first {where}{inside}"
+        )
+
     def _declared(self, component: str, phase: str | None) -> ComponentUse:
         uses = [use for use in self._node.component_uses if use.component == component]
         if not uses:
@@ -147,9 +160,6 @@ class StageContext:
         if not matching:
             known = ", ".join(str(use.phase) for use in uses)
             raise StageError(f"stage '{self.stage}' declares component '{component}' in phase {known}, not {phase}")
+        if component not in self._store.managed:
+            raise StageError(f"stage '{self.stage}' uses component '{component}', which this checkpoint leaves out")
         return matching[0]
-
-
-def non_finite(stage: str, where: str) -> str:
-    """The message for a stage that computed NaN or infinity."""
-    return f"stage '{stage}' computed values that are not finite (NaN or infinity), first {where}"

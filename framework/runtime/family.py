@@ -24,8 +24,10 @@ class Family(Protocol):
     encoders: tuple[str, ...]
     tokenizers: tuple[str, ...]
 
-    def check_request(self, request: RequestSpec, configs: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
-        """Return what is wrong with `request`, from the components' configs alone."""
+    def check_request(
+        self, request: RequestSpec, options: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]
+    ) -> list[Problem]:
+        """Return what is wrong with `request`, from the index's options and the components' configs alone."""
 
     def needs_negative(self, ctx: "StageContext") -> bool:
         """Whether this request computes with a negative text."""

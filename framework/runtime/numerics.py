@@ -1,5 +1,8 @@
 """Applying what may change the picture, before the first request. Imports torch inside its functions."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from framework.errors import ConfigError, Problem
 from framework.runtime.store import ComponentStore
 from framework.spec import NumericsSpec
@@ -8,12 +11,25 @@ VAE_SWITCHES = {"vae_tiling": "tiling", "vae_slicing": "slicing"}
 OFF = {"attention": "sdpa", "compile": "off", "step_cache": "off"}
 
 
-def apply_numerics(numerics: NumericsSpec, store: ComponentStore) -> None:
-    """Set VAE tiling, VAE slicing and determinism on the store's components.
+@contextmanager
+def applied_numerics(numerics: NumericsSpec, store: ComponentStore) -> Iterator[None]:
+    """Set VAE tiling and slicing on the store's VAE, and deterministic kernels for the block.
 
     `auto` leaves the VAE as diffusers has it, which is off. Raises `ConfigError` for what this version cannot do.
     """
+    import torch
+
     refuse_unsupported(numerics)
+    _set_vae_switches(numerics, store)
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(numerics.deterministic or before)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def _set_vae_switches(numerics: NumericsSpec, store: ComponentStore) -> None:
     vae = store.components.get("vae")
     for name, what in VAE_SWITCHES.items():
         value = getattr(numerics, name)
@@ -23,10 +39,6 @@ def apply_numerics(numerics: NumericsSpec, store: ComponentStore) -> None:
         if switch is None:
             raise ConfigError.of(f"numerics.{name}", f"{type(vae).__name__} has no {what}")
         switch()
-    if numerics.deterministic:
-        import torch
-
-        torch.use_deterministic_algorithms(True)
 
 
 def refuse_unsupported(numerics: NumericsSpec) -> None:

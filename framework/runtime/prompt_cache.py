@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from framework.runtime.finite import all_finite
+
 CAPACITY_BYTES = 512 * 1024**2
 
 
@@ -43,6 +45,9 @@ class PromptCache:
         return entry.to(device)
 
     def put(self, key: PromptKey, embedding: Tensor) -> None:
+        """Keep an embedding; one with NaN or infinity belongs to a run that is about to fail and is not kept."""
+        if not all_finite(embedding):
+            return
         self._entries[key] = embedding.detach().cpu()
         self._entries.move_to_end(key)
         while self.size_bytes > self._capacity_bytes:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -77,7 +78,8 @@ class ResidencyManager:
         self._armed: dict[str, ComponentUse] = {}
         self._prefetched: set[str] = set()
         self._seen: dict[str, ComponentUse] = {}
-        self.current_component: str | None = None
+        self.current_component: str | None = None  # the one that is running now
+        self.last_component: str | None = None  # the last one of this stage that ran
 
     # Request and stage
 
@@ -95,7 +97,7 @@ class ResidencyManager:
     def begin_stage(self, index: int) -> None:
         self._node = self._nodes[index]
         self._next = self._nodes[index + 1] if index + 1 < len(self._nodes) else None
-        self.current_component = None
+        self.current_component = self.last_component = None
         for use in self._node.component_uses:
             if use.start_at_stage_entry:
                 self._begin(use, None).held = True
@@ -116,9 +118,10 @@ class ResidencyManager:
         for hook in self._store.hooks.values():
             hook.on_call = hook.on_return = None
         self._armed.clear()
+        self._stop_prefetching()
         preferred = self._preferred()
-        steps: list[Callable[[], None]] = [self._closer(key) for key in reversed(list(self._open))]
-        steps += [self._request_finisher(name, name in preferred) for name in self._seen]
+        steps: list[Callable[[], None]] = [partial(self._end, key) for key in reversed(list(self._open))]
+        steps += [partial(self._strategy(name).finish_request, name in preferred) for name in self._seen]
         errors: list[Exception] = []
         for step in steps:
             try:
@@ -140,6 +143,9 @@ class ResidencyManager:
         opened.depth += 1
         try:
             yield
+        except BaseException:
+            self._stop_prefetching()
+            raise
         finally:
             opened.depth -= 1
             if opened.depth == 0 and not opened.held and self._open.get(_key(use)) is opened:
@@ -154,6 +160,9 @@ class ResidencyManager:
                 self._armed.setdefault(use.component, use)
         try:
             yield
+        except BaseException:
+            self._stop_prefetching()
+            raise
         finally:
             for use in self._armed.values():
                 opened = self._open.get(_key(use))
@@ -164,7 +173,7 @@ class ResidencyManager:
     def on_call(self, component: str) -> None:
         """A component is about to run: begin its use, or refuse a call that no stage declared."""
         self._check()
-        self.current_component = component
+        self.current_component = self.last_component = component
         if component in self._open_components:
             return
         use = self._armed.get(component)
@@ -259,15 +268,9 @@ class ResidencyManager:
         flagged = {use.component for use in uses if use.preferred_ready_after_request}
         return flagged or {self._timeline[0][1].component} if self._timeline else flagged
 
-    def _closer(self, key: UseKey) -> Callable[[], None]:
-        return lambda: self._close_without_prefetch(key)
-
-    def _close_without_prefetch(self, key: UseKey) -> None:
+    def _stop_prefetching(self) -> None:
+        """Nothing later will run: treat the timeline as used up."""
         self._position = len(self._timeline)
-        self._end(key)
-
-    def _request_finisher(self, component: str, preferred: bool) -> Callable[[], None]:
-        return lambda: self._strategy(component).finish_request(preferred)
 
 
 def _key(use: ComponentUse) -> UseKey:

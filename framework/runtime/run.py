@@ -13,7 +13,7 @@ from framework.registry import FAMILIES
 from framework.runtime.context import Writer
 from framework.runtime.events import EventBus, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
-from framework.runtime.numerics import apply_numerics, refuse_unsupported
+from framework.runtime.numerics import applied_numerics, refuse_unsupported
 from framework.runtime.scheduler import RunResult, run_requests
 from framework.spec import PipelineSpec, RequestSpec, RunSpec
 
@@ -64,8 +64,8 @@ def _execute(
     events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(device)))
     interrupts.check()
     store = load_store(spec.pipeline, graph, spec.placements, events, device, interrupts.check)
-    apply_numerics(spec.numerics, store)
-    return run_requests(spec, graph, store, events, writer, interrupts=interrupts, keep=keep)
+    with applied_numerics(spec.numerics, store):
+        return run_requests(spec, graph, store, events, writer, interrupts=interrupts, keep=keep)
 
 
 def check_requests(pipeline: PipelineSpec, requests: Sequence[RequestSpec]) -> None:
@@ -73,7 +73,8 @@ def check_requests(pipeline: PipelineSpec, requests: Sequence[RequestSpec]) -> N
     if pipeline.family is None:
         return
     family = FAMILIES.get(pipeline.family)()
-    configs = read_configs(read_index(locate_model(pipeline.model, pipeline.hints)))
-    problems = [problem for request in requests for problem in family.check_request(request, configs)]
+    index = read_index(locate_model(pipeline.model, pipeline.hints))
+    configs = read_configs(index)
+    problems = [found for request in requests for found in family.check_request(request, index.options, configs)]
     if problems:
         raise ConfigError(dict.fromkeys(problems))

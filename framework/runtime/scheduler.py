@@ -11,7 +11,7 @@ import torch
 from framework.errors import FrameworkError, Interrupted, StageError
 from framework.graph import Graph, Node
 from framework.registry import FAMILIES
-from framework.runtime.context import StageContext, Writer, non_finite
+from framework.runtime.context import StageContext, Writer
 from framework.runtime.events import (
     EventBus,
     RequestFinished,
@@ -75,7 +75,7 @@ def run_requests(
         family=family,
         check=check,
         residency=ResidencyManager(store, placements, events, check),
-        prompt_cache=(prompt_cache or PromptCache()) if spec.prompt_cache_memory else None,
+        prompt_cache=_cache(spec, prompt_cache),
         keep=frozenset(keep),
     )
     requests = [with_seeds(request) for request in spec.requests]
@@ -87,6 +87,12 @@ def with_seeds(request: RequestSpec) -> RequestSpec:
     if request.seeds is not None:
         return request
     return replace(request, seeds=tuple(secrets.randbits(SEED_BITS) for _ in range(request.num_outputs)))
+
+
+def _cache(spec: RunSpec, given: PromptCache | None) -> PromptCache | None:
+    if not spec.prompt_cache_memory:
+        return None
+    return given if given is not None else PromptCache()  # an empty cache is false
 
 
 @dataclass(slots=True)
@@ -177,10 +183,10 @@ class _Run:
 def _check_finite(ctx: StageContext, written: Mapping[str, Any]) -> None:
     for name, value in written.items():
         if not all_finite(value):
-            raise StageError(non_finite(ctx.stage, ctx.watch.first_bad() or f"in its output '{name}'"))
+            raise ctx.non_finite(ctx.watch.first_bad() or f"in its output '{name}'")
     bad = ctx.watch.first_bad()
     if bad is not None:
-        raise StageError(non_finite(ctx.stage, bad))
+        raise ctx.non_finite(bad)
 
 
 def _failure(ctx: StageContext, component: str | None, error: Exception) -> str:

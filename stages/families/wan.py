@@ -1,10 +1,11 @@
 """Family `wan`: Wan 2.1, Wan 2.2 with two experts, and TI2V-5B, by `WanPipeline`'s own methods. No torch at import."""
 
 import inspect
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from framework.errors import Problem
+from framework.errors import Problem, StageError
 from framework.registry import register_family
 from framework.spec import RequestSpec
 from framework.values import Frames, Latents
@@ -26,10 +27,12 @@ class WanFamily:
     encoders = ("text_encoder",)
     tokenizers = ("tokenizer",)
 
-    def check_request(self, request: RequestSpec, configs: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
-        """Refuse sizes that the pipeline would round with a warning."""
+    def check_request(
+        self, request: RequestSpec, options: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]
+    ) -> list[Problem]:
+        """Refuse sizes that the pipeline would round with a warning, and a second guidance that nothing reads."""
         vae = configs.get("vae", {})
-        multiple = max(LEAST_MULTIPLE, PATCH * vae.get("scale_factor_spatial", 8))
+        multiple = math.lcm(LEAST_MULTIPLE, PATCH * vae.get("scale_factor_spatial", 8))
         problems = [
             Problem(f"request.{name}", f"{value} is no multiple of {multiple}", hint=_nearest(value, multiple))
             for name, value in (("height", request.height), ("width", request.width))
@@ -37,11 +40,14 @@ class WanFamily:
         ]
         stride = vae.get("scale_factor_temporal", 4)
         frames = request.num_frames
-        if frames is not None and (frames < 1 or frames % stride != 1):
+        if frames is not None and (frames < 1 or (frames - 1) % stride):
             near = max(1, round((frames - 1) / stride) * stride + 1)
             problems.append(
                 Problem("request.num_frames", f"{frames} is not 1 more than a multiple of {stride}", hint=f"try {near}")
             )
+        if request.guidance_scale_2 is not None and options.get("boundary_ratio") is None:
+            reason = "this checkpoint has no second expert, so nothing reads it"
+            problems.append(Problem("request.guidance_scale_2", reason))
         return problems
 
     def needs_negative(self, ctx: "StageContext") -> bool:
@@ -65,6 +71,9 @@ class WanFamily:
     def denoise(self, ctx: "StageContext", prompt_embeds: "Tensor", negative_prompt_embeds: "Tensor | None") -> Latents:
         """Latents are `(outputs, channels, latent frames, height, width)`, float32, normalised."""
         view = ctx.pipeline_view(without=("text_encoder", "tokenizer"))
+        if view.config.boundary_ratio is not None and view.transformer_2 is None:
+            raise StageError(f"stage '{ctx.stage}' needs 'transformer_2' below the boundary; declare a use of it")
+        ctx.expect_steps(int(_argument(ctx, "num_inference_steps")))
         generators = ctx.generators()
         count = len(generators)
         (data,) = view(

@@ -1,0 +1,46 @@
+"""Sizes that a checkpoint cannot make are refused before a weight is read."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spec_builders
+from spec_builders import Recorder, request, run_spec
+
+from framework.errors import ConfigError
+from framework.graph import build_graph
+from framework.runtime.events import ComponentLoading, EventBus, RunFinished
+from framework.runtime.run import check_requests, execute
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "line"),
+    [
+        ("digits", {"height": 40}, "request.height: 40 is no multiple of 16; try 32"),
+        ("digits", {"width": 0}, "request.width: 0 is no multiple of 16; try 16"),
+        ("wan_ti2v", {"height": 48}, "request.height: 48 is no multiple of 32; try 64"),
+        ("digits", {"num_frames": 8}, "request.num_frames: 8 is not 1 more than a multiple of 2; try 9"),
+        (
+            "wan21",
+            {"guidance_scale_2": 3.0},
+            "request.guidance_scale_2: this checkpoint has no second expert, so nothing reads it",
+        ),
+    ],
+)
+def test_a_size_is_refused_with_the_nearest_one(
+    name: str, change: dict[str, Any], line: str, tiny_folder: Callable[[str], Path]
+) -> None:
+    wanted = request(**{"height": 64, "width": 64, **change})
+    with pytest.raises(ConfigError) as caught:
+        check_requests(spec_builders.pipeline(name, tiny_folder), [wanted])
+    assert str(caught.value) == line
+
+
+def test_nothing_is_loaded_for_a_request_that_is_wrong(tiny_folder: Callable[[str], Path]) -> None:
+    spec = run_spec(spec_builders.pipeline("digits", tiny_folder), request(height=40))
+    recorder = Recorder()
+    with pytest.raises(ConfigError):
+        execute(spec, build_graph(spec.pipeline), EventBus(recorder))
+    assert recorder.of(ComponentLoading) == []
+    assert recorder.of(RunFinished)[0].error == "request.height: 40 is no multiple of 16; try 32"
