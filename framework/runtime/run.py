@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from framework.errors import ConfigError, Interrupted
+from framework.errors import ConfigError, FrameworkError, Interrupted, PlanError
 from framework.graph import Graph
 from framework.loading.index import read_configs, read_index
 from framework.loading.load import load_store
@@ -16,6 +16,8 @@ from framework.runtime.interrupts import Interrupts, interruptible
 from framework.runtime.numerics import applied_numerics, refuse_unsupported
 from framework.runtime.scheduler import RunResult, run_requests
 from framework.spec import PipelineSpec, RequestSpec, RunSpec
+
+REFUSED = (ConfigError.exit_code, PlanError.exit_code)  # nothing was computed
 
 
 def execute(
@@ -44,6 +46,7 @@ def execute(
             raise Interrupted("interrupted") from error
         raise
     except Exception as error:
+        status = "refused" if isinstance(error, FrameworkError) and error.exit_code in REFUSED else "failed"
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise
     finally:

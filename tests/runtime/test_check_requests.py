@@ -43,4 +43,6 @@ def test_nothing_is_loaded_for_a_request_that_is_wrong(tiny_folder: Callable[[st
     with pytest.raises(ConfigError):
         execute(spec, build_graph(spec.pipeline), EventBus(recorder))
     assert recorder.of(ComponentLoading) == []
-    assert recorder.of(RunFinished)[0].error == "request.height: 40 is no multiple of 16; try 32"
+    (finished,) = recorder.of(RunFinished)
+    assert finished.status == "refused"
+    assert finished.error == "request.height: 40 is no multiple of 16; try 32"
