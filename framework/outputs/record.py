@@ -46,6 +46,8 @@ class RecordSink:
                 self._load_of(component).update(dtype=event.dtype, size_bytes=event.size_bytes, seconds=event.seconds)
             case events.Note(text=text):
                 self._record["plan"]["notes"].append(redact_text(text))
+                if self._record["ended"] is not None:  # said after the run, such as a comparison with an earlier one
+                    self._write()
             case events.RequestStarted():
                 self._request(event.index).update(prompt=event.prompt, seed=list(event.seeds))
             case events.StageFinished():

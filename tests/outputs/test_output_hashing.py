@@ -20,6 +20,12 @@ def test_memory_layout_and_fps_do_not_count() -> None:
     assert frames_sha256(Frames(strided, fps=1)) == frames_sha256(frames)
 
 
+def test_a_slice_that_stays_strided_when_flattened_has_the_hash_of_its_copy() -> None:
+    pixel = random_frames().data[:, :1, :1, :1].permute(0, 1, 4, 2, 3)
+    strided = torch.stack([pixel, pixel], -1)[..., 0].permute(0, 1, 3, 4, 2)
+    assert frames_sha256(Frames(strided)) == frames_sha256(Frames(strided.clone(memory_format=torch.contiguous_format)))
+
+
 @pytest.mark.parametrize(
     "change",
     [
