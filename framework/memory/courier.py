@@ -1,0 +1,96 @@
+"""Copies blobs to the device on one stream of its own, in order and without letting the host wait. Imports torch."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from framework.memory.blobs import Blob, Source
+from framework.platforms.protocol import EventHandle, Platform
+
+STAGING_BYTES = 32 * 1024**2
+STAGING_BUFFERS = 2
+
+
+class Courier:
+    """One copy stream of a platform. Pinned blobs go in one copy; others pass through a small ring of pinned buffers.
+
+    Only there the host waits, for its own buffer to be free again; that is what a refused pin costs.
+    """
+
+    def __init__(self, platform: Platform, staging_bytes: int = STAGING_BYTES) -> None:
+        self.platform = platform
+        self.stream = platform.make_stream("copy")
+        self._staging_bytes = staging_bytes
+        self._buffers: list[tuple[Tensor, EventHandle | None]] | None = None
+        self._turn = 0
+
+    def follow_compute(self) -> None:
+        """Hold back later copies until the work launched so far is done: it may still use memory reserved since."""
+        platform = self.platform
+        platform.wait_event(self.stream, platform.record_event(platform.current_stream()))
+
+    def let_compute_follow(self) -> None:
+        """Hold back later work until all copies so far are done: memory may be given up after this."""
+        platform = self.platform
+        platform.wait_event(platform.current_stream(), platform.record_event(self.stream))
+
+    def send(self, component: str, layer: str, blob: Blob, memory: Tensor) -> EventHandle:
+        """Copy `blob` to the start of `memory` and return the event of its arrival."""
+        platform = self.platform
+        platform.mark(component=component, layer=layer)
+        whole = blob.memory
+        if whole is not None and (blob.tier == "pinned" or not platform.pins):
+            platform.copy_async(
+                memory if memory.numel() == whole.numel() else memory.narrow(0, 0, whole.numel()), whole, self.stream
+            )
+        elif blob.size_bytes and platform.pins and self._has_staging():
+            for start, end in _windows(blob.size_bytes, self._staging_bytes):
+                self._send_window(blob.sources, start, end, memory)
+        else:
+            for source in blob.sources:
+                platform.copy_async(_part(memory, source), source.data, self.stream)
+        platform.mark(component=None, layer=None)
+        return platform.record_event(self.stream)
+
+    def fetch(self, blob: Blob, memory: Tensor) -> None:
+        """Copy `memory` back over the blob's bytes on the host; they are valid when this returns."""
+        self.follow_compute()
+        for source in blob.sources:
+            self.platform.copy_async(source.data, _part(memory, source), self.stream)
+        self.platform.synchronize(self.stream)
+
+    def close(self) -> None:
+        """Give the staging buffers back, once the copies that read them are done."""
+        for _, event in self._buffers or ():
+            if event is not None:
+                self.platform.synchronize(event)
+        self._buffers = None
+
+    def _send_window(self, sources: tuple[Source, ...], start: int, end: int, memory: Tensor) -> None:
+        assert self._buffers is not None
+        buffer, busy = self._buffers[self._turn]
+        if busy is not None:
+            self.platform.synchronize(busy)
+        for source in sources:
+            first, last = max(start, source.offset_bytes), min(end, source.offset_bytes + source.data.numel())
+            if first < last:
+                run = source.data[first - source.offset_bytes : last - source.offset_bytes]
+                buffer[first - start : last - start].copy_(run)
+        self.platform.copy_async(memory[start:end], buffer[: end - start], self.stream)
+        self._buffers[self._turn] = (buffer, self.platform.record_event(self.stream))
+        self._turn = (self._turn + 1) % len(self._buffers)
+
+    def _has_staging(self) -> bool:
+        if self._buffers is None:
+            made = [self.platform.allocate_pinned(self._staging_bytes) for _ in range(STAGING_BUFFERS)]
+            self._buffers = [(buffer, None) for buffer in made if buffer is not None]
+        return bool(self._buffers)
+
+
+def _windows(size_bytes: int, step_bytes: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, size_bytes, step_bytes):
+        yield start, min(size_bytes, start + step_bytes)
+
+
+def _part(memory: Tensor, source: Source) -> Tensor:
+    return memory.narrow(0, source.offset_bytes, source.data.numel())

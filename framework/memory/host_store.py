@@ -1,0 +1,61 @@
+"""Which tier each layer's bytes get on the host: pinned, pageable or mapped, inside one budget. Imports torch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from framework.memory.blobs import Blob, Layout, fill, lay_out, leave_mapped
+from framework.memory.host_budget import HostMemory, read_host_memory
+from framework.memory.ownership import Weight
+from framework.memory.parcel import Parcel
+from framework.memory.pin_ledger import GIB, PinLedger
+from framework.platforms.protocol import Platform
+
+COPY_RESERVE_BYTES = 4 * GIB
+
+
+@dataclass(frozen=True, slots=True)
+class HostStore:
+    """Makes parcels. `is_mapped` says whether a weight still lies in its checkpoint file (its dtype is the file's)."""
+
+    platform: Platform
+    ledger: PinLedger
+    is_mapped: Callable[[Tensor], bool] = lambda tensor: False
+    memory: Callable[[], HostMemory] = read_host_memory
+
+    def make_parcel(self, component: str, name: str, weights: Sequence[Weight], writable: bool = False) -> Parcel:
+        """Take `weights` out of their modules into a parcel, leaving placeholders.
+
+        `writable`: the bytes may be written back later, so they get memory of their own.
+        """
+        on_host(weights)
+        layout = lay_out(weights)
+        blob = self._keep(component, name, weights, layout, writable)
+        parcel = Parcel(component, name, weights, layout, blob, self.platform.device)
+        parcel.clear()
+        return parcel
+
+    def _keep(self, component: str, name: str, weights: Sequence[Weight], layout: Layout, writable: bool) -> Blob:
+        if self.platform.pins and self.ledger.request(component, name, layout.size_bytes):
+            memory = self.platform.allocate_pinned(layout.size_bytes)
+            if memory is not None:
+                return fill(layout, memory, "pinned")
+            self.ledger.refuse(component, name)
+        if writable:
+            return fill(layout, torch.empty(layout.size_bytes, dtype=torch.uint8), "pageable")
+        if not any(self.is_mapped(leaf) for weight in weights for leaf in weight.recipe.leaves):
+            return Blob(layout.size_bytes, "pageable", layout.sources)  # it is in memory already: nothing to gain
+        if layout.size_bytes + COPY_RESERVE_BYTES <= self.memory().available_bytes:
+            return fill(layout, torch.empty(layout.size_bytes, dtype=torch.uint8), "pageable")
+        return leave_mapped(layout)
+
+
+def on_host(weights: Sequence[Weight]) -> None:
+    """Bring weights that lie on a device to the host, so that a component may come from either."""
+    from framework.memory.recipes import take_apart
+
+    for weight in weights:
+        if any(leaf.device.type != "cpu" for leaf in weight.recipe.leaves):
+            weight.recipe = take_apart(weight.tensor.cpu())

@@ -1,0 +1,89 @@
+"""Big lookup tables that stay on the host: only the rows that are asked for travel. Imports torch.
+
+A text encoder reads some hundred rows of a table of gigabytes. That holds for embeddings alone: a table that is also
+used as a matrix (a tied head) is an ordinary weight.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from framework.memory.absent import make_placeholder
+from framework.memory.hooks import uncompiled
+from framework.memory.ownership import REST, Weight
+
+TABLE_BYTES = 256 * 1024**2
+
+
+class HostTable:
+    """One table and every embedding that reads it. Indices come to the host, rows go to the device."""
+
+    def __init__(self, component: str, weight: Weight, modules: Sequence[nn.Embedding], device: torch.device) -> None:
+        self.name, self.size_bytes = weight.name, weight.tensor.nbytes
+        self._weight, self._device = weight.tensor, device
+        self._places = tuple(weight.places)
+        self._absent = make_placeholder(weight.tensor, device, component, weight.name, weight.name, {})
+        self._put(self._absent)
+        self._handles: list[RemovableHandle] = []
+        for module in modules:
+            self._handles.append(
+                module.register_forward_pre_hook(uncompiled(self._before), with_kwargs=True, prepend=True)
+            )
+            self._handles.append(module.register_forward_hook(uncompiled(self._after), always_call=True))
+
+    def detach(self) -> None:
+        """Remove the hooks and leave the table in its module."""
+        for handle in self._handles:
+            handle.remove()
+        self._put(self._weight)
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        self._put(self._weight)
+        return tuple(_to_host(value) for value in args), {name: _to_host(value) for name, value in kwargs.items()}
+
+    def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
+        self._put(self._absent)
+        return output.to(self._device) if isinstance(output, Tensor) else output
+
+    def _put(self, tensor: Tensor) -> None:
+        for place in self._places:
+            place.holder[place.key] = tensor
+
+
+def pick_tables(
+    component: str, module: nn.Module, weights: list[Weight], device: torch.device, least_bytes: int = TABLE_BYTES
+) -> tuple[list[HostTable], list[Weight]]:
+    """Put the gather-only tables of at least `least_bytes` on the host; return them and the other weights."""
+    embeddings: dict[int, list[nn.Embedding]] = {}
+    for part in module.modules():
+        if type(part) is nn.Embedding and part.max_norm is None:
+            embeddings.setdefault(id(part._parameters["weight"]), []).append(part)
+    tables: list[HostTable] = []
+    others: list[Weight] = []
+    for weight in weights:
+        readers = embeddings.get(id(weight.tensor), [])
+        own = {id(reader._parameters) for reader in readers}
+        gathers_only = bool(readers) and all(id(place.holder) in own for place in weight.places)
+        if gathers_only and weight.owners == {REST} and weight.tensor.nbytes >= least_bytes and _alone(weight, weights):
+            weight.tensor.requires_grad_(False)
+            if weight.tensor.device.type != "cpu":
+                weight.tensor = nn.Parameter(weight.tensor.cpu(), requires_grad=False)
+            tables.append(HostTable(component, weight, readers, device))
+        else:
+            others.append(weight)
+    return tables, others
+
+
+def _alone(weight: Weight, weights: Sequence[Weight]) -> bool:
+    """Whether no other weight lies in the same storage as a view of it."""
+    start = weight.tensor.data_ptr()
+    end = start + weight.tensor.nbytes
+    others = (leaf for other in weights if other is not weight for leaf in other.recipe.leaves)
+    return not any(start <= leaf.data_ptr() < end for leaf in others)
+
+
+def _to_host(value: Any) -> Any:
+    return value.cpu() if isinstance(value, Tensor) else value

@@ -1,0 +1,166 @@
+"""From a component on the host to one that streams: split weights, decide tiers, make parcels. Imports torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from framework.errors import ConfigError
+from framework.memory.courier import Courier
+from framework.memory.host_store import HostStore
+from framework.memory.host_table import TABLE_BYTES, pick_tables
+from framework.memory.layers import Layer, Stack, check_coverage, find_stacks, refuse_references
+from framework.memory.mover import Held, Mover
+from framework.memory.ownership import Weight, collect_weights, joined, split_by_owner
+from framework.memory.policy import Knobs
+from framework.memory.ring import Ring
+from framework.memory.streamer import ResidentLayer, StreamedLayer, Streamer
+from framework.spec import Placement
+
+CHUNK_BYTES = 256 * 1024**2
+"""A whole component travels in parcels of about this size, so that packing it needs little room of its own."""
+
+LAYERWISE = "layerwise-offload"
+WHOLE = "component-offload"
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What all components on one device share. `rings` are found by name; components that give one name share it."""
+
+    courier: Courier
+    store: HostStore
+    rings: dict[str, Ring] = field(default_factory=dict)
+    table_bytes: int = TABLE_BYTES
+
+    def ring(self, name: str) -> Ring:
+        return self.rings.setdefault(name, Ring(self.courier))
+
+
+def attach_streamer(
+    component: str,
+    module: nn.Module,
+    knobs: Knobs,
+    resources: Resources,
+    stacks: Sequence[Stack] | None = None,
+    ring_name: str | None = None,
+) -> Streamer:
+    """Take the weights of `module` into host parcels and hook its layers; placeholders stay in the modules.
+
+    Raises `ConfigError` naming the component before anything has been moved. Not to be repeated before `detach`.
+    """
+    stacks = find_stacks(component, module) if stacks is None else stacks
+    refuse_unmovable(component, LAYERWISE, module)
+    layers = [layer for stack in stacks for layer in stack.layers]
+    weights = collect_weights(component, LAYERWISE, module, [layer.module for layer in layers])
+    own, _ = split_by_owner(weights, len(layers))
+    sizes = [sum(weight.tensor.nbytes for weight in weights_of) for weights_of in own]
+    tables, weights = pick_tables(component, module, weights, resources.courier.platform.device, resources.table_bytes)
+    check_coverage(component, sum(sizes), sum(weight.tensor.nbytes for weight in weights))
+    own, rest = split_by_owner(weights, len(layers))
+    streamed = knobs.streamed(_per_stack(layers, sizes))
+    del weights
+    built = _build_layers(component, layers, own, streamed, resources)
+    return Streamer(
+        component,
+        module,
+        resources.courier,
+        resources.ring(ring_name or component),
+        built,
+        _hold(component, rest, resources),
+        tables,
+        depth=knobs.depth,
+        keep=knobs.lifetime != "use",
+        park=knobs.park,
+    )
+
+
+def attach_mover(component: str, module: nn.Module, resources: Resources) -> Mover:
+    """Take the weights of `module` into host parcels that move together; placeholders stay in the modules.
+
+    Raises `ConfigError` naming component and class for what cannot be moved.
+    """
+    refuse_unmovable(component, WHOLE, module)
+    weights = collect_weights(component, WHOLE, module)
+    return Mover(resources.courier, _hold(component, weights, resources))
+
+
+def refuse_unmovable(component: str, mode: str, module: nn.Module) -> None:
+    """Refuse modules that place their own weights (FSDP) or refer to them outside their parameters."""
+    for part in module.modules():
+        if any(base.__module__.startswith("torch.distributed") for base in type(part).__mro__):
+            reason = f"{mode} cannot move a sharded module ({type(part).__name__})"
+            raise ConfigError.of(f"component_residency.{component}", reason, hint="resident works")
+    refuse_references(component, mode, module)
+
+
+def placed_knobs(placement: Placement, stacks: Sequence[Stack]) -> Knobs:
+    """Return the knobs of a placement in whole layers of the stacks that the module really has."""
+    from framework.compose.knobs import DEFAULTS, Amount, read_amount, to_knob
+
+    lengths = tuple(len(stack.layers) for stack in stacks)
+
+    def layers(knob: str, written: str | None) -> tuple[tuple[int, ...], int | None]:
+        amount = read_amount(knob, written) if written is not None else DEFAULTS[knob]
+        assert isinstance(amount, Amount)
+        found = to_knob(knob, amount, lengths)
+        return found.layers or tuple(0 for _ in lengths), found.size_bytes
+
+    prefetch, _ = layers("prefetch", placement.prefetch.written if placement.prefetch else None)
+    resident, resident_bytes = layers("resident", placement.resident.written if placement.resident else None)
+    return Knobs(prefetch, resident, resident_bytes, placement.policy or "strided", placement.lifetime or "use")
+
+
+def _build_layers(
+    component: str, layers: Sequence[Layer], own: list[list[Weight]], streamed: frozenset[int], resources: Resources
+) -> list[StreamedLayer | ResidentLayer]:
+    """Make the parcels, streamed layers first: they are copied most often, so they may pin first."""
+    built: dict[int, StreamedLayer | ResidentLayer] = {}
+    order = sorted(range(len(layers)), key=lambda index: index not in streamed)
+    for index in order:
+        weights, own[index] = own[index], []
+        if not weights:
+            continue  # all it has is shared with others and stays on the device
+        parcel = resources.store.make_parcel(component, layers[index].name, weights)
+        if index in streamed:
+            built[index] = StreamedLayer(index, layers[index].module, parcel)
+        else:
+            built[index] = ResidentLayer(index, layers[index].module, Held(resources.courier, parcel))
+    return [built[index] for index in sorted(built)]
+
+
+def _hold(component: str, weights: list[Weight], resources: Resources) -> list[Held]:
+    """Make parcels of what moves as a whole: weights in chunks, buffers apart, for they may be written to."""
+    groups = joined(weights)
+    weights.clear()
+    fixed = [group for group in groups if not any(weight.is_buffer for weight in group)]
+    changing = [weight for group in groups for weight in group if any(w.is_buffer for w in group)]
+    del groups
+    held = []
+    for number, chunk in enumerate(_chunks(fixed)):
+        parcel = resources.store.make_parcel(component, f"rest.{number}", chunk)
+        held.append(Held(resources.courier, parcel))
+        chunk.clear()
+    if changing:
+        parcel = resources.store.make_parcel(component, "buffers", changing, writable=True)
+        held.append(Held(resources.courier, parcel, writable=True))
+    return held
+
+
+def _chunks(groups: list[list[Weight]]) -> list[list[Weight]]:
+    chunks: list[list[Weight]] = []
+    size = CHUNK_BYTES
+    for group in groups:
+        if size >= CHUNK_BYTES:
+            chunks.append([])
+            size = 0
+        chunks[-1].extend(group)
+        size += sum(weight.tensor.nbytes for weight in group)
+    return chunks
+
+
+def _per_stack(layers: Sequence[Layer], sizes: Sequence[int]) -> list[list[int]]:
+    stacks: dict[int, list[int]] = {}
+    for layer, size in zip(layers, sizes, strict=True):
+        stacks.setdefault(layer.stack, []).append(size)
+    return list(stacks.values())

@@ -1,0 +1,133 @@
+"""Moves parcels whole: device memory, one copy each, and the way back, which costs nothing. Imports torch.
+
+The copy on the host is the master: leaving the device drops the device's copy, except for buffers that were written to.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from framework.memory.courier import Courier
+from framework.memory.parcel import Bound, ChangedWeight, Parcel, install
+from framework.platforms.protocol import EventHandle
+
+
+class Held:
+    """One parcel with device memory of its own, from `reserve` to `drop`."""
+
+    __slots__ = ("_bound", "_memory", "_ready", "_version", "courier", "installed", "parcel", "writable")
+
+    def __init__(self, courier: Courier, parcel: Parcel, writable: bool = False) -> None:
+        self.courier, self.parcel, self.writable = courier, parcel, writable
+        self.installed = False
+        self._memory: Tensor | None = None
+        self._ready: EventHandle | None = None
+        self._bound: Bound | None = None
+        self._version = 0
+
+    @property
+    def reserved(self) -> bool:
+        return self._memory is not None
+
+    @property
+    def sent(self) -> bool:
+        return self._bound is not None
+
+    def reserve(self) -> None:
+        """Take device memory; raises what the platform raises when there is none."""
+        if self._memory is None:
+            self._memory = self.courier.platform.reserve(self.parcel.size_bytes)
+
+    def send(self) -> None:
+        """Start the copy."""
+        if self._bound is None:
+            assert self._memory is not None, "sent before it was reserved"
+            parcel = self.parcel
+            self._ready = self.courier.send(parcel.component, parcel.name, parcel.blob, self._memory)
+            self._version = self._memory._version
+            self._bound = parcel.bind(self._memory)
+
+    def install(self) -> None:
+        """Let compute wait for the copy, and put the weights in place."""
+        if not self.installed:
+            assert self._bound is not None, "installed before it was sent"
+            platform = self.courier.platform
+            platform.wait_event(platform.current_stream(), self._ready)
+            install(self._bound)
+            self.installed = True
+
+    def changed(self) -> list[str]:
+        """Return the names of weights that were written to on the device and may not be."""
+        memory = self._memory
+        if self.writable or not self.installed or memory is None or memory._version == self._version:
+            return []
+        return self.parcel.changed(memory)
+
+    def drop(self) -> list[str]:
+        """Give up the device's copy; return the names of weights that were written to and may not be.
+
+        The caller has let compute wait for the copies (`Courier.let_compute_follow`).
+        """
+        memory, changed = self._memory, self.changed()
+        if self.writable and self.installed and memory is not None and memory._version != self._version:
+            self.courier.fetch(self.parcel.blob, memory)
+        self.parcel.clear()
+        self.installed = False
+        self._memory = self._ready = self._bound = None
+        return changed
+
+
+class Mover:
+    """Parcels that come and go together, all or none."""
+
+    def __init__(self, courier: Courier, parcels: Sequence[Held]) -> None:
+        self._courier = courier
+        self._held = tuple(parcels)
+
+    def parcels(self) -> list[Parcel]:
+        return [held.parcel for held in self._held]
+
+    @property
+    def size_bytes(self) -> int:
+        """Device bytes while the parcels are there."""
+        return sum(held.parcel.size_bytes for held in self._held)
+
+    @property
+    def started(self) -> bool:
+        return all(held.sent for held in self._held)
+
+    def start(self) -> None:
+        """Reserve all and start the copies; when anything fails, nothing is left on the device."""
+        if self.started:
+            return
+        try:
+            for held in self._held:
+                held.reserve()
+            self._courier.follow_compute()
+            for held in self._held:
+                held.send()
+        except BaseException:
+            self.drop()
+            raise
+
+    def install(self) -> None:
+        """Let compute wait for the copies and put the weights in place."""
+        for held in self._held:
+            held.install()
+
+    def changed(self) -> list[str]:
+        """Return the names of weights that were written to on the device and may not be."""
+        return [name for held in self._held for name in held.changed()]
+
+    def drop(self) -> list[str]:
+        """Leave the device; return the names of weights that were written to and may not be."""
+        self._courier.let_compute_follow()
+        return [name for held in self._held for name in held.drop()]
+
+
+def changed_weight(component: str, names: Sequence[str]) -> ChangedWeight:
+    """Return the error that names weights changed on the device."""
+    return ChangedWeight(
+        f"component '{component}': {', '.join(repr(name) for name in names)} changed on the device outside a weight "
+        f"edit; the change would be lost with the device's copy (component_residency.{component}=resident keeps it)"
+    )

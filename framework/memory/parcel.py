@@ -1,0 +1,104 @@
+"""One unit that travels: weights of a layer, their bytes on the host, their places in the module. Imports torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from framework.errors import FrameworkError
+from framework.memory.absent import make_placeholder
+from framework.memory.blobs import Blob, Layout, Piece
+from framework.memory.ownership import Place, Weight
+from framework.memory.recipes import Build
+
+Bound: TypeAlias = list[tuple[dict[str, Tensor | None], dict[str, Tensor]]]
+"""For each `_parameters` or `_buffers`, the entries that put a set of tensors in place."""
+
+
+class ChangedWeight(FrameworkError):
+    """A weight on the device was written to outside a weight edit; the host would no longer hold the master."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How one weight is made from the bytes of the blob, and where it belongs."""
+
+    pieces: tuple[Piece, ...]
+    build: Build
+    places: tuple[Place, ...]
+
+    @property
+    def name(self) -> str:
+        return self.places[0].name
+
+
+class Parcel:
+    """Weights of one component that move together; `name` is the layer's."""
+
+    def __init__(
+        self, component: str, name: str, weights: Sequence[Weight], layout: Layout, blob: Blob, device: torch.device
+    ) -> None:
+        self.component, self.name, self.blob = component, name, blob
+        self.size_bytes = blob.size_bytes
+        self.entries = tuple(
+            Entry(pieces, weight.recipe.build, tuple(weight.places))
+            for weight, pieces in zip(weights, layout.pieces, strict=True)
+        )
+        absent = [
+            make_placeholder(weight.tensor, device, component, name, weight.name, weight.recipe.attributes)
+            for weight in weights
+        ]
+        self.absent = self._bind_tensors(absent)
+
+    def bind(self, memory: Tensor) -> Bound:
+        """Return the weights as views of `memory`, a uint8 tensor that holds the blob's bytes."""
+        with torch.inference_mode(False), torch.no_grad():  # inference tensors have no version to watch
+            made = [entry.build([piece.view(memory) for piece in entry.pieces]) for entry in self.entries]
+        return self._bind_tensors(made)
+
+    def bind_host(self) -> Bound:
+        """Return the weights as views of the host's bytes."""
+        with torch.inference_mode(False), torch.no_grad():
+            made = [entry.build([self.host_view(piece) for piece in entry.pieces]) for entry in self.entries]
+        return self._bind_tensors(made)
+
+    def host_view(self, piece: Piece) -> Tensor:
+        """Return a piece as a view of the host's bytes: the master that weight edits write to."""
+        for source in self.blob.sources:
+            start = piece.offset_bytes - source.offset_bytes
+            if 0 <= start < source.data.numel():
+                return Piece(start, piece.dtype, piece.size, piece.stride).view(source.data)
+        return torch.empty_strided(piece.size, piece.stride, dtype=piece.dtype)  # no elements, so no bytes
+
+    def clear(self) -> None:
+        """Put the placeholders in place."""
+        install(self.absent)
+
+    def changed(self, memory: Tensor) -> list[str]:
+        """Return the names of weights whose bytes in `memory` differ from the host's. Waits for the device."""
+        names = []
+        for entry in self.entries:
+            for piece in entry.pieces:
+                if not torch.equal(_bytes(piece.view(memory).cpu()), _bytes(self.host_view(piece))):
+                    names.append(entry.name)
+                    break
+        return names
+
+    def _bind_tensors(self, tensors: Sequence[Tensor]) -> Bound:
+        grouped: dict[int, tuple[dict[str, Tensor | None], dict[str, Tensor]]] = {}
+        for entry, tensor in zip(self.entries, tensors, strict=True):
+            for place in entry.places:
+                grouped.setdefault(id(place.holder), (place.holder, {}))[1][place.key] = tensor
+        return list(grouped.values())
+
+
+def install(bound: Bound) -> None:
+    """Put tensors in place, in `_parameters` and `_buffers` themselves: `.data =` would cost twice as much."""
+    for holder, tensors in bound:
+        holder.update(tensors)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)

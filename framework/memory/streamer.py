@@ -1,0 +1,348 @@
+"""Streams the layers of a component through a ring while it runs: events only, no wait of the host. Imports torch.
+
+Inside a use every layer has its weights exactly from the start of its call, after the event of their copy, to its end;
+residents from their first call on. Nothing is allocated between `start` and `finish`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from framework.errors import StageError
+from framework.memory.courier import Courier
+from framework.memory.hooks import uncompiled
+from framework.memory.host_table import HostTable
+from framework.memory.mover import Held, Mover, changed_weight
+from framework.memory.order import CallOrder
+from framework.memory.parcel import Bound, Parcel, install
+from framework.memory.ring import Ring, Slot
+
+
+class StreamedLayer:
+    """A layer that passes through the ring; `bound` are its weights as views of each slot it has been in."""
+
+    __slots__ = ("bound", "evict", "index", "module", "parcel", "slot")
+
+    def __init__(self, index: int, module: nn.Module, parcel: Parcel) -> None:
+        self.index, self.module, self.parcel = index, module, parcel
+        self.slot: Slot | None = None
+        self.bound: dict[int, Bound] = {}
+        self.evict: Callable[[], None] = lambda: None
+
+
+class ResidentLayer:
+    """A layer that stays for the use."""
+
+    __slots__ = ("held", "index", "module")
+
+    def __init__(self, index: int, module: nn.Module, held: Held) -> None:
+        self.index, self.module, self.held = index, module, held
+
+
+class Streamer:
+    """One layerwise component. Build it with `framework.memory.layerwise.attach_streamer`."""
+
+    def __init__(
+        self,
+        component: str,
+        module: nn.Module,
+        courier: Courier,
+        ring: Ring,
+        layers: Sequence[StreamedLayer | ResidentLayer],
+        rest: Sequence[Held],
+        tables: Sequence[HostTable],
+        *,
+        depth: int,
+        keep: bool = False,
+        park: bool = False,
+    ) -> None:
+        self.component = component
+        self._platform, self._courier, self._ring = courier.platform, courier, ring
+        self._layers = {layer.index: layer for layer in layers}
+        self._streamed = [layer for layer in layers if isinstance(layer, StreamedLayer)]
+        self._residents = [layer.held for layer in layers if isinstance(layer, ResidentLayer)]
+        self._rest = Mover(courier, rest)
+        self._tables = tuple(tables)
+        self._ahead, self._keep, self._park = depth > 0, keep, park
+        num_slots = min(depth + 1, len(self._streamed))
+        ring.fit(max((layer.parcel.size_bytes for layer in self._streamed), default=0), num_slots)
+        streamed = [layer.index for layer in self._streamed]
+        self._order = CallOrder(sorted(self._layers), streamed, num_slots)
+        self._active = False
+        self._unsent: set[int] = set()
+        self._all: Mover | None = None
+        self._handles: list[RemovableHandle] = []
+        self._hook(module)
+
+    @property
+    def device_bytes(self) -> int:
+        """Device bytes of weights during a use: ring, residents and what lies outside the layers."""
+        residents = sum(held.parcel.size_bytes for held in self._residents)
+        return self._ring.size_bytes + residents + self._rest.size_bytes
+
+    @property
+    def has_residents(self) -> bool:
+        return bool(self._residents)
+
+    @property
+    def fits_beside(self) -> bool:
+        """Whether it may start while another component runs: it brings no residents, and a shared ring is ready."""
+        return not self._residents and not self._ring.must_grow()
+
+    @property
+    def active(self) -> bool:
+        return self._active
+
+    # The use
+
+    def start(self) -> None:
+        """Reserve all memory of a use and start the first copies. When anything fails the component is idle again."""
+        if self._active or self._all is not None:
+            return
+        self._active = True
+        try:
+            self._ring.open(self, self._forget_slots)
+            for held in self._residents:
+                held.reserve()
+            self._courier.follow_compute()
+            self._rest.start()
+            self._order.start_use()
+            self._unsent = {i for i, layer in self._layers.items() if _is_unsent(layer)}
+            self._advance()
+            if self._ahead and self._ring.shared(self):
+                self._ring.hungry[self] = self._advance
+        except BaseException:
+            self._close(keep=False)
+            raise
+
+    def wait(self) -> None:
+        """Put what lies outside the layers in place; layers come with their calls."""
+        self._rest.install()
+
+    def finish(self) -> None:
+        """End the use: the ring and, unless they are kept, the residents are given up.
+
+        Raises `ChangedWeight` when a weight was written to on the device; the component is idle all the same.
+        """
+        if not self._active:
+            return
+        self._order.finish_use()
+        changed = self._rest.changed() + self._close(self._keep)
+        if changed:
+            raise changed_weight(self.component, changed)
+
+    def _close(self, keep: bool) -> list[str]:
+        self._active = False
+        self._courier.let_compute_follow()
+        for layer in self._streamed:
+            install(layer.parcel.absent)
+            if layer.slot is not None:
+                self._release(layer)
+        if self._park:
+            self._rest.drop()
+        return [] if keep else self._give_up()
+
+    def _give_up(self) -> list[str]:
+        """Let go of ring and residents."""
+        self._forget_slots()
+        self._ring.close(self)
+        return [name for held in self._residents for name in held.drop()]
+
+    # Around weight edits, compilation and the end
+
+    def load_all(self) -> None:
+        """Bring every layer to the device and keep it there until `release_all`; streaming pauses."""
+        if self._all is not None:
+            return
+        self.release_all()
+        everything = [Held(self._courier, layer.parcel) for layer in self._streamed]
+        mover = Mover(self._courier, [*everything, *self._residents])
+        mover.start()
+        self._rest.start()
+        self._all = mover
+        mover.install()
+        self._rest.install()
+
+    def release_all(self) -> None:
+        """Undo `load_all`, or end a use: nothing of the component stays on the device.
+
+        Raises `ChangedWeight` as `finish` does, after everything has left.
+        """
+        everything, self._all = self._all, None
+        changed = everything.drop() if everything is not None else []
+        self._order.start_use()
+        changed += self._close(keep=False) + self._rest.drop()
+        if changed:
+            raise changed_weight(self.component, changed)
+
+    def detach(self) -> None:
+        """Take the hooks off and leave the weights in their modules, on the host."""
+        try:
+            self.release_all()
+        finally:
+            for handle in self._handles:
+                handle.remove()
+            for parcel in self.parcels():
+                install(parcel.bind_host())
+            for table in self._tables:
+                table.detach()
+
+    def parcels(self) -> Iterable[Parcel]:
+        """Every parcel of the component: its bytes on the host are the master."""
+        yield from (layer.parcel for layer in self._streamed)
+        yield from (held.parcel for held in self._residents)
+        yield from self._rest.parcels()
+
+    # Inside a use: called for every layer of every step
+
+    def _enter(self, layer: StreamedLayer) -> None:
+        if self._all is not None:
+            return
+        slot = layer.slot or self._load_now(layer)
+        platform = self._platform
+        platform.wait_event(platform.current_stream(), slot.ready)
+        bound = layer.bound.get(slot.index)
+        if bound is None:
+            bound = layer.bound[slot.index] = layer.parcel.bind(slot.memory)
+        for holder, tensors in bound:
+            holder.update(tensors)
+        slot.busy = True
+        self._order.call(layer.index)
+
+    def _leave(self, layer: StreamedLayer) -> None:
+        slot = layer.slot
+        if slot is None:  # streaming is paused, or the call never got its weights
+            return
+        platform = self._platform
+        for holder, tensors in layer.parcel.absent:
+            holder.update(tensors)
+        slot.done = platform.record_event(platform.current_stream())
+        slot.busy = False
+        if slot.memory._version != slot.version:
+            raise changed_weight(self.component, layer.parcel.changed(slot.memory))
+        if layer.index not in self._order.window:
+            self._release(layer)
+        self._advance()
+        if self._ring.hungry:
+            self._ring.feed()
+
+    def _enter_resident(self, layer: ResidentLayer) -> None:
+        if self._all is not None:
+            return
+        if not layer.held.installed:
+            if not self._active:
+                raise self._outside(layer.held.parcel)
+            self._send(layer)
+            layer.held.install()
+        self._order.call(layer.index)
+
+    # Loading and releasing
+
+    def _advance(self) -> None:
+        """Start the copies of what comes next, in the order of need, as far as there are slots."""
+        if self._unsent:
+            self._send_residents()
+        if self._ahead:
+            window = self._order.window
+            for index in window:
+                if not self._load_ahead(self._layers[index], window):
+                    return
+
+    def _send_residents(self) -> None:
+        """Send residents, but not ahead of a streamed layer that is needed first and has no slot yet."""
+        window = self._order.window if self._ahead else ()
+        for index in self._order.ahead():
+            layer = self._layers[index]
+            if isinstance(layer, ResidentLayer):
+                self._send(layer)
+            elif not self._load_ahead(layer, window):
+                return
+
+    def _load_ahead(self, layer: "StreamedLayer | ResidentLayer", window: tuple[int, ...]) -> bool:
+        """Load a streamed layer of `window` unless it is there; return whether it is."""
+        assert isinstance(layer, StreamedLayer)
+        if layer.slot is None:
+            if layer.index not in window:
+                return False
+            slot = self._ring.take() or self._ring.take_back(self, window)
+            if slot is None:
+                return False
+            self._load(layer, slot)
+        return True
+
+    def _load_now(self, layer: StreamedLayer) -> Slot:
+        """Load a layer that reality wants and the order did not expect."""
+        if not self._active:
+            raise self._outside(layer.parcel)
+        self._ring.hungry.pop(self, None)
+        slot = self._ring.take() or self._ring.take_back(None, ())
+        if slot is None:
+            raise StageError(
+                f"component '{self.component}': layer '{layer.parcel.name}' is called inside a call of another layer; "
+                f"raise layerwise.{self.component}.prefetch above {len(self._ring.slots) - 1}"
+            )
+        self._load(layer, slot)
+        return slot
+
+    def _load(self, layer: StreamedLayer, slot: Slot) -> None:
+        try:
+            if slot.done is not None:
+                self._platform.wait_event(self._courier.stream, slot.done)
+            slot.ready = self._courier.send(self.component, layer.parcel.name, layer.parcel.blob, slot.memory)
+        except BaseException:
+            self._ring.give_back(slot)
+            raise
+        slot.version = slot.memory._version
+        slot.owner, slot.occupant, slot.evict, layer.slot = self, layer.index, layer.evict, slot
+
+    def _release(self, layer: StreamedLayer) -> None:
+        slot, layer.slot = layer.slot, None
+        assert slot is not None
+        self._ring.give_back(slot)
+
+    def _send(self, layer: ResidentLayer) -> None:
+        layer.held.send()
+        self._unsent.discard(layer.index)
+
+    def _forget_slots(self) -> None:
+        for layer in self._streamed:
+            layer.bound.clear()
+
+    def _outside(self, parcel: Parcel) -> StageError:
+        return StageError(f"component '{self.component}': layer '{parcel.name}' was called outside a use")
+
+    # Hooks
+
+    def _hook(self, module: nn.Module) -> None:
+        for layer in self._layers.values():
+            if isinstance(layer, StreamedLayer):
+                self._hook_streamed(layer)
+            else:
+                self._add_before(layer.module, self._caller(self._enter_resident, layer))
+        self._add_before(module, lambda *_: self._order.start_pass())
+        after = uncompiled(lambda *_: self._order.finish_pass())
+        self._handles.append(module.register_forward_hook(after))
+
+    def _hook_streamed(self, layer: StreamedLayer) -> None:
+        layer.evict = lambda: self._release(layer)
+        self._add_before(layer.module, self._caller(self._enter, layer))
+        self._add_after(layer.module, self._caller(self._leave, layer))
+
+    @staticmethod
+    def _caller(method: Callable[[Any], None], layer: StreamedLayer | ResidentLayer) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            method(layer)
+
+        return hook
+
+    def _add_before(self, module: nn.Module, hook: Callable[..., None]) -> None:
+        self._handles.append(module.register_forward_pre_hook(uncompiled(hook), prepend=True))
+
+    def _add_after(self, module: nn.Module, hook: Callable[..., None]) -> None:
+        self._handles.append(module.register_forward_hook(uncompiled(hook), always_call=True))
+
+
+def _is_unsent(layer: StreamedLayer | ResidentLayer) -> bool:
+    return isinstance(layer, ResidentLayer) and not layer.held.sent
