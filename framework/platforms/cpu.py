@@ -28,11 +28,12 @@ class CpuPlatform(SynchronousPlatform):
     def memory(self) -> MemoryFigures:
         page = os.sysconf("SC_PAGE_SIZE")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        resident = _resident_bytes(page, peak)
         return MemoryFigures(
             total_bytes=os.sysconf("SC_PHYS_PAGES") * page,
             free_bytes=os.sysconf("SC_AVPHYS_PAGES") * page,
-            allocated_bytes=_resident_bytes(page, peak),
-            peak_bytes=peak,
+            allocated_bytes=resident,
+            peak_bytes=max(peak, resident),  # the kernel brings its own maximum up to date now and then
         )
 
     def reset_peak(self) -> None:

@@ -9,28 +9,13 @@ from framework.errors import ConfigError
 from framework.platforms.sim import dispatch as _dispatch  # noqa: F401  (gives SimTensor its handler)
 from framework.platforms.sim.block import Write
 from framework.platforms.sim.module import SimModule
+from framework.platforms.sim.recipes import FUSED
 from framework.platforms.sim.tensor import SimTensor, fresh, poison
 from framework.platforms.sim.transfers import copy
 from framework.platforms.sim.world import device_of
 
 FIRST_TORCH = (2, 13)
 
-# Composite operators that a GPU runs as one kernel, or nearly so. Registered for our device, they reach the dispatcher
-# whole; without that, attention would take the path that builds the whole score matrix.
-FUSED = (
-    "scaled_dot_product_attention",
-    "linear",
-    "matmul",
-    "layer_norm",
-    "rms_norm",
-    "group_norm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d.input",
-    "conv_transpose3d.input",
-)
 # Factories whose general form resizes its result, which a wrapper tensor cannot.
 FACTORIES: dict[str, Callable[..., torch.Tensor]] = {
     "arange": torch.arange,

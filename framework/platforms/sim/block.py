@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from framework.platforms.sim.world import Device
 
 
+_NOBODY: frozenset[int] = frozenset()
+
+
 class Write(NamedTuple):
     lo: int
     hi: int
@@ -53,7 +56,10 @@ class Pending:
 
 
 class Block:
-    """Memory of one device; freed with its last tensor. `nbytes` is what was asked, the ledger holds granules."""
+    """Memory of one device, booked by the caller and given back with its last tensor.
+
+    `nbytes` is what was asked, the ledger holds granules; `ptr` is where the host keeps the numbers.
+    """
 
     __slots__ = ("device", "nbytes", "pending", "ptr", "reads", "retired", "shared", "stream", "writes")
 
@@ -64,8 +70,7 @@ class Block:
         self.reads: dict[tuple[int, int, int], tuple[int, str]] = {}
         self.pending: list[Pending] = []
         self.retired: list[tuple[int, int]] = []
-        self.shared: set[int] | None = None  # streams named by record_stream
-        device.allocate(round_up(nbytes))
+        self.shared: frozenset[int] = _NOBODY  # streams named by record_stream
 
     def read(self, lo: int, hi: int, stream: Stream, op: str) -> None:
         """Check and note a read of bytes lo..hi by the operation now at the end of `stream`."""
@@ -138,13 +143,15 @@ class Block:
 
     def _check_freed(self) -> None:
         """Memory goes back to the stream it came from, which may hand it out before another stream is done."""
-        known: Clock = dict(self.device.world.host_clock)
-        merge(known, self.stream.clock)
-        known[self.stream.number] = self.stream.sequence
         uses = [(record.stream, record.sequence, record.op) for record in self.writes]
         uses += [(number, sequence, op) for (number, _, _), (sequence, op) in self.reads.items()]
-        for number, sequence, op in uses:
-            if known.get(number, 0) < sequence and (self.shared is None or number not in self.shared):
+        others = [use for use in uses if use[0] != self.stream.number and use[0] not in self.shared]
+        if not others:
+            return
+        known: Clock = dict(self.device.world.host_clock)
+        merge(known, self.stream.clock)
+        for number, sequence, op in others:
+            if known.get(number, 0) < sequence:
                 self.device.world.defer(
                     f"{self.nbytes} bytes allocated on {self.stream} of {self.device.name} are freed while {op} on "
                     f"stream{number} may still use them"

@@ -43,14 +43,18 @@ class _Call:
         if isinstance(value, torch.Tensor):
             if type(value) not in _PLAIN:
                 self.foreign = True
-            elif value.dim() and not self.recipe.indexes:
-                raise _mismatch("sim", str(value.device), self.recipe.name)
             elif value.dim():
-                return self._take(to_device(value, self.sims[0].block.device))
+                raise _mismatch("sim", str(value.device), self.recipe.name)
             return value
         if isinstance(value, (list, tuple)):
-            return [self._take(entry) for entry in value]
+            return [self._take(self._bring(entry)) for entry in value]
         return value
+
+    def _bring(self, entry: Any) -> Any:
+        """Indices may lie on the host, as on CUDA: they are copied."""
+        if self.recipe.indexes and type(entry) is torch.Tensor and self.sims:
+            return to_device(entry, self.sims[0].block.device)
+        return entry
 
     def _one_device(self) -> Device:
         device = self.sims[0].block.device
@@ -92,6 +96,8 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     recipe = _RECIPES.get(func)
     if recipe is None:
         recipe = _RECIPES[func] = learn(func)
+    if recipe.composite:
+        return func.decompose(*args, **kwargs)
     call = _Call(recipe, args, kwargs)
     if call.foreign:
         return NotImplemented
@@ -124,15 +130,13 @@ def _kernel(func: Any, call: _Call, args: tuple[Any, ...], kwargs: dict[str, Any
     written = call.written(args, kwargs) if recipe.writes or recipe.writes_named else []
     world.launch(stream)
     size_bytes = _order(call, stream, written)
-    if recipe.folds and any(sim.requires_grad for sim in call.sims):
-        out = _fold(func, args)
-    else:
-        out = func(*call.raw, **call.options)
+    folding = recipe.folds and _needs_folding(recipe, call, args)
+    out = _fold(func, args) if folding else func(*call.raw, **call.options)
     if recipe.reshapes:
         _check_shapes(written, recipe)
     if isinstance(out, torch.Tensor):
         result: Any = _wrap(out, call, stream, written)
-        if result.block.nbytes and not written:
+        if not written:
             size_bytes += out.numel() * out.element_size()
     elif isinstance(out, (tuple, list)):
         result, added = _wrap_all(out, call, stream, written)
@@ -140,9 +144,17 @@ def _kernel(func: Any, call: _Call, args: tuple[Any, ...], kwargs: dict[str, Any
     else:
         result = out
     world.run_kernel(stream, kernel_seconds(world.profile, size_bytes, recipe.flops, args, out))
-    if recipe.waits or result is out or (recipe.indexes and _has_mask(args[1])):
+    if recipe.waits or isinstance(out, (bool, int, float)) or (recipe.indexes and _has_mask(args[1])):
         stream.synchronize()
     return result
+
+
+def _needs_folding(recipe: Recipe, call: _Call, args: tuple[Any, ...]) -> bool:
+    if not any(sim.requires_grad for sim in call.sims):
+        return False
+    raw = call.raw[0]
+    one_kernel = recipe.name == "linear" and len(args) > 2 and args[2] is not None and raw.dim() in (2, 3)
+    return not (one_kernel and raw.is_contiguous())
 
 
 def _fold(func: Any, args: tuple[Any, ...]) -> torch.Tensor:
@@ -272,7 +284,13 @@ def _refuse(*args: Any, **kwargs: Any) -> Any:
     raise RuntimeError("a simulated tensor can neither be resized nor be given other storage")
 
 
+def _incompatible(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """`Module.to` asks whether `.data =` would do; it puts in a new parameter instead."""
+    return False
+
+
 _SPECIAL: dict[Any, Any] = {
+    aten._has_compatible_shallow_copy_type.default: _incompatible,
     aten.copy_.default: _copy_,
     aten._to_copy.default: _to_copy,
     aten._local_scalar_dense.default: _item,

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 
 from framework.platforms.sim.block import Block
+from framework.platforms.sim.ledger import round_up
 from framework.platforms.sim.streams import Stream
 from framework.platforms.sim.world import Device
 
@@ -75,7 +76,14 @@ class SimTensor(torch.Tensor):
 
     def record_stream(self, stream: Stream) -> None:  # type: ignore[override]
         """Keep the memory from being handed out again before `stream` is done with it."""
-        self.block.shared = (self.block.shared or set()) | {stream.number}
+        self.block.shared |= {stream.number}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        new: torch.Tensor = self.detach().clone()
+        if isinstance(self, torch.nn.Parameter):
+            new = torch.nn.Parameter(new, self.requires_grad)
+        memo[id(self)] = new
+        return new
 
     def tolist(self) -> Any:
         return self.cpu().tolist()  # torch refuses it on a wrapper
@@ -97,7 +105,9 @@ def _wrap(raw: torch.Tensor, block: Block) -> SimTensor:
 def fresh(raw: torch.Tensor, device: Device) -> SimTensor:
     """Give `raw` memory of `device`; raises `SimOOM`."""
     storage = raw.untyped_storage()
-    return _wrap(raw, Block(device, storage.nbytes(), storage.data_ptr()))
+    nbytes = storage.nbytes()
+    device.allocate(round_up(nbytes))
+    return _wrap(raw, Block(device, nbytes, storage.data_ptr()))
 
 
 def alias(raw: torch.Tensor, base: SimTensor) -> SimTensor:
