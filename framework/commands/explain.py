@@ -138,7 +138,8 @@ def _placement_changes(first: RunSpec, second: RunSpec) -> Iterable[tuple[str, s
     for name in dict.fromkeys((*first.placements, *second.placements)):
         rows = [_row(spec.placements[name])[2:] if name in spec.placements else None for spec in (first, second)]
         if rows[0] != rows[1]:
-            yield f"placement of {name}", *(" ".join(row) if row else "absent" for row in rows)
+            before, after = (" ".join(row) if row else "absent" for row in rows)
+            yield f"placement of {name}", before, after
 
 
 def _text(value: Any) -> str:

@@ -51,6 +51,7 @@ def cross_problems(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]
     yield from _backend(pipeline, locate)
     yield from _layers(pipeline, locate)
     yield from _pending(data, locate)
+    yield from _without_counterpart(data, locate)
 
 
 def _backend(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
@@ -86,6 +87,13 @@ def _pending(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
         said = {name: inner for name, inner in value.items() if inner is not None} if isinstance(value, dict) else value
         if said not in harmless:
             yield Problem(key, f"not part of this version: {missing}", locate(key), "remove it")
+
+
+def _without_counterpart(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
+    for key, value in data.items():
+        advice = refusal(key) if value is not None else None
+        if advice is not None:
+            yield Problem(key, f"'{key}' has no counterpart here", locate(key), advice)
 
 
 def hint_for_unknown(problem: Problem) -> Problem:

@@ -18,6 +18,7 @@ from framework.compose.requests import build_requests, read_requests
 from framework.compose.residency import Resolution, resolve
 from framework.compose.schema import check_schema, fold_spellings, inline_schema
 from framework.compose.sources import MachineFacts
+from framework.compose.text import is_text_key
 from framework.errors import ConfigError, Origin, Problem
 from framework.graph import Graph, build_graph
 from framework.spec import PipelineSpec, RequestSpec, RunSpec
@@ -59,7 +60,7 @@ def compose_words(words: Sequence[Override], flags: Flags) -> "Composition":
     from framework.compose.hydra_compose import compose_files
 
     folders = config_folders(flags, words)
-    check_choices(words, folders)
+    check_choices(words, folders, flags.config_name)
     groups = [word for word in words if word.kind == "group"]
     return compose_files([f"{word.key}={word.value}" for word in groups], folders, flags.config_name or "config")
 
@@ -122,10 +123,22 @@ def _finish(composition: "Composition", words: Sequence[Override]) -> Composed:
     chosen = {word.key: word for word in words if word.kind == "group"}
     provenance = trace(composition.layers, words, chosen)
     apply_overrides(composition.config, words, composition.journal)
+    refuse_missing(provenance)
     data = to_plain(composition.config, composition.journal, provenance.where)
     put_requests(data, words)
     provenance.prune(data)
     return Composed(data, provenance)
+
+
+def refuse_missing(provenance: Provenance) -> None:
+    """Raise `ConfigError` for every `???` that nobody replaced; merging would keep what lies below without a word."""
+    problems = [
+        Problem(key, "a value is required", provenance.locate(key), f"set {key}=VALUE")
+        for key, settings in provenance.settings.items()
+        if settings[-1].value == "???" and not is_text_key(key)
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def put_requests(data: dict[str, Any], words: Sequence[Override]) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from framework.compose.arguments import Flags
 from framework.compose.overrides import Override
-from framework.compose.performance import NEEDS_PLANNER
 from framework.errors import ConfigError, Problem, did_you_mean
 from framework.paths import CONF
 
@@ -52,9 +51,13 @@ def find_file(group: str, name: str, folders: Sequence[Path] = ()) -> Path | Non
     return None
 
 
-def check_choices(words: Sequence[Override], folders: Sequence[Path]) -> None:
-    """Raise `ConfigError` for every group word that names no file."""
+def check_choices(words: Sequence[Override], folders: Sequence[Path], config_name: str | None = None) -> None:
+    """Raise `ConfigError` for every group word, and the root config, that name no file."""
     problems = []
+    if config_name is not None and find_file("", config_name, folders) is None:
+        names = [path.stem for folder in (*folders, CONF) for path in folder.glob("*.yaml")]
+        where = f"from the command line: --config-name {config_name}"
+        problems.append(Problem("", f"there is no file '{config_name}.yaml'", where, did_you_mean(config_name, names)))
     for word in words:
         if word.kind == "group" and find_file(word.key, str(word.value), folders) is None:
             problems.append(_no_option(word, folders))
@@ -65,6 +68,8 @@ def check_choices(words: Sequence[Override], folders: Sequence[Path]) -> None:
 def _no_option(word: Override, folders: Sequence[Path]) -> Problem:
     options = options_of(word.key, folders)
     if word.key == "residency" and word.value == "auto":
+        from framework.compose.performance import NEEDS_PLANNER
+
         return Problem("residency", NEEDS_PLANNER, word.where, f"choose from {', '.join(options)}")
     reason = f"there is no {word.key} called '{word.value}'"
     return Problem(word.key, reason, word.where, did_you_mean(str(word.value), options))

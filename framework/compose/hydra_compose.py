@@ -44,6 +44,7 @@ class Journal:
     folders: tuple[Path, ...]
     documents: dict[str, Document] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    order_only: bool = False  # a second pass asks for the order of files only, so their content is left out
 
     def hide(self, text: str) -> str:
         """Return a token that stands for `text` while OmegaConf holds it."""
@@ -82,9 +83,8 @@ class CheckedYamlSource(ConfigSource):  # type: ignore[misc]
         if document is None:
             document = journal.documents[name] = _checked(read_document(file))
         header = {"package": document.package}
-        return ConfigResult(
-            provider=self.provider, path=self.full_path(), config=_to_config(document, journal), header=header
-        )
+        config = _order_config(document) if journal.order_only else _to_config(document, journal)
+        return ConfigResult(provider=self.provider, path=self.full_path(), config=config, header=header)
 
     def available(self) -> bool:
         return Path(self.path).is_dir()
@@ -152,6 +152,7 @@ def compose_files(
         try:
             loader = GlobalHydra.instance().config_loader()
             config = hydra_compose(config_name=config_name, overrides=list(groups), return_hydra_config=True)
+            journal.order_only = True
             order = loader.compute_defaults_list(config_name, list(groups), RunMode.RUN).defaults
             choices = {str(key): str(value) for key, value in config.hydra.runtime.choices.items()}
         except ConfigError:
@@ -197,9 +198,14 @@ def _to_config(document: Document, journal: Journal) -> DictConfig:
     try:
         config = OmegaConf.create(_hide_texts(data, journal))
     except OmegaConfBaseException as error:
-        raise ConfigError(_bad_interpolations(document, error)) from None
+        raise ConfigError(_bad_interpolation(document, error)) from None
     assert isinstance(config, DictConfig)
     return config
+
+
+def _order_config(document: Document) -> DictConfig:
+    defaults = (document.data or {}).get(DEFAULTS)
+    return OmegaConf.create({DEFAULTS: defaults} if isinstance(defaults, list) else {})
 
 
 def _hide_texts(value: Any, journal: Journal) -> Any:
@@ -214,16 +220,19 @@ def _hide_texts(value: Any, journal: Journal) -> Any:
     return value
 
 
-def _bad_interpolations(document: Document, error: Exception) -> Problem:
+def _bad_interpolation(document: Document, error: Exception) -> Problem:
     """Find the value that OmegaConf could not take, for its line."""
     key = getattr(error, "full_key", "") or ""
-    path: tuple[str | int, ...] = tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key))
-    return Problem(key, f"broken interpolation: {first_line(error)}", document.where(path))
+    parts = re.findall(r"[^.\[\]]+", key)
+    path = tuple(int(part) if part.isdigit() else part for part in parts)
+    return Problem(key, "an interpolation `${...}` cannot be read", document.where(path), "write \\${ for a literal ${")
 
 
 def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
+    """The first line of a library's message, without the wrapping that resolvers add."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    wrapped = re.fullmatch(r"\w+ raised while resolving interpolation: (.*)", lines[0].strip())
+    return (wrapped[1] if wrapped else lines[0]).strip().strip('"')
 
 
 def _translate(error: Exception, journal: Journal) -> Problem:

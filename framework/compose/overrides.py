@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from framework.compose.refusals import INSTANTIATE
 from framework.compose.text import is_path_key, is_text_key, quote, read_text_value
 from framework.errors import ConfigError, Problem
 
@@ -97,7 +98,9 @@ def _read(word: str) -> Override:
         return Override(word, key, _group_choice(text, key, where), "group")
     if key in FREE_TEXT and ("=" in text or '"' in text or ("," in text and text[:1] not in "[{")):
         return Override(word, key, text, "value")
-    return Override(word, key, _grammar_value(f"{key}={_quoted(key, text)}", key, where), "value")
+    value = _grammar_value(f"{key}={_quoted(key, text)}", key, where)
+    _refuse_instantiation(key, value, where)
+    return Override(word, key, value, "value")
 
 
 def _check_key(key: str, sign: str, equals: str, where: str) -> None:
@@ -105,14 +108,25 @@ def _check_key(key: str, sign: str, equals: str, where: str) -> None:
         raise ConfigError.of("", f"expected key=value, got '{shorten(key)}'", where)
     if key.partition(".")[0].partition("/")[0] == "hydra" and key != "hydra.searchpath":
         raise ConfigError.of(key, "Hydra's own settings are refused", where, "only hydra.searchpath may be set")
-    if key.rpartition(".")[2] in ("_target_", "_args_", "_partial_", "_convert_", "_recursive_"):
-        raise ConfigError.of(key, "nothing is ever instantiated from a config; this key is refused", where)
+    parent, _, name = key.rpartition(".")
+    _refuse_instantiation(parent, {name: None}, where)
     if "@" in key and key.partition("@")[0] in GROUPS:
         raise ConfigError.of(
             key, "a group cannot be put into another package", where, f"write {key.partition('@')[0]}="
         )
     if not _KEY.fullmatch(key):
         raise ConfigError.of("", f"'{shorten(key)}' is not a key; keys look like request.height", where)
+
+
+def _refuse_instantiation(key: str, value: Any, where: str) -> None:
+    """Refuse the keys by which Hydra would build objects, anywhere in a value."""
+    for name, inner in (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
+        here = f"{key}.{name}" if key else str(name)
+        if name in INSTANTIATE:
+            raise ConfigError.of(here, "nothing is ever instantiated from a config; this key is refused", where)
+        _refuse_instantiation(here, inner, where)
 
 
 def _grammar_value(line: str, key: str, where: str) -> Any:

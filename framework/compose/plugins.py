@@ -1,14 +1,20 @@
 """Third parties' stages and strategies: entry points, and modules named on the command line. No torch of ours."""
 
+import glob
 import importlib
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Any
 
 from framework.errors import ConfigError
-from framework.registry import STAGES, STRATEGIES
+from framework.registry import STAGES, STRATEGIES, Registry
 
 VARIABLE = "FRAMEWORK_PLUGINS"
+
+
+GROUPS: dict[str, Registry[Any]] = {"framework.stages": STAGES, "framework.strategies": STRATEGIES}
 
 
 @cache
@@ -17,17 +23,39 @@ def announce_entry_points() -> tuple[str, ...]:
 
     Returns the registered names; a name that is taken already is an error that names both sides.
     """
-    from importlib.metadata import entry_points
-
     names = []
-    for group, registry in (("framework.stages", STAGES), ("framework.strategies", STRATEGIES)):
-        for point in entry_points(group=group):
-            try:
-                registry.add_lazy(point.name, point.value)
-            except ValueError as error:
-                raise ConfigError.of("", str(error), f"from the entry points {group}") from None
-            names.append(point.name)
+    for group, name, target in _entry_points():
+        try:
+            GROUPS[group].add_lazy(name, target)
+        except ValueError as error:
+            raise ConfigError.of("", str(error), f"from the entry points {group}") from None
+        names.append(name)
     return tuple(names)
+
+
+def _entry_points() -> Iterator[tuple[str, str, str]]:
+    """Yield (group, name, target) of our groups; `importlib.metadata` takes 50 ms, so only what matters is read."""
+    seen: set[str] = set()
+    for folder in sys.path:
+        for file in sorted(glob.glob(os.path.join(glob.escape(folder or "."), "*-info", "entry_points.txt"))):
+            package = os.path.basename(os.path.dirname(file))
+            if package in seen:
+                continue
+            seen.add(package)
+            with open(file, encoding="utf-8") as opened:
+                text = opened.read()
+            if any(f"[{group}]" in text for group in GROUPS):
+                yield from _parse(text)
+
+
+def _parse(text: str) -> Iterator[tuple[str, str, str]]:
+    group = ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            group = line.strip().strip("[]")
+        elif group in GROUPS and "=" in line:
+            name, _, target = line.partition("=")
+            yield group, name.strip(), target.strip()
 
 
 def load_plugins(names: Sequence[str], where: str) -> None:

@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from framework.compose.sentences import in_file_order
 from framework.compose.yaml_file import Document, KeyPath, dotted
 from framework.errors import ConfigError, Problem
 
-_INSTANTIATE = frozenset({"_target_", "_args_", "_partial_", "_convert_", "_recursive_"})
+INSTANTIATE = frozenset({"_target_", "_args_", "_partial_", "_convert_", "_recursive_"})
 _NOWHERE = Path()
 _HYDRA_GROUP = re.compile(r"(^|[\s/@])hydra([./@]|$)")
 
@@ -18,7 +19,7 @@ def refuse_forbidden(document: Document) -> None:
     problems += _forbidden_root(document)
     problems += _forbidden_header(document)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(in_file_order(problems))
 
 
 def refuse_forbidden_data(data: Any, shown: str) -> None:
@@ -34,7 +35,7 @@ def _forbidden(document: Document, value: Any, path: KeyPath) -> list[Problem]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         here = (*path, key)
-        if key in _INSTANTIATE:
+        if key in INSTANTIATE:
             reason = "nothing is ever instantiated from a config; this key is refused"
             problems.append(Problem(dotted(here), reason, document.where(here)))
         problems += _forbidden(document, inner, here)

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from framework.compose.schema import check_schema, inline_schema
+from framework.compose.schema import check_schema
 from framework.compose.yaml_file import KeyPath, show_path
 from framework.errors import ConfigError, Problem
 from framework.spec import RequestSpec
@@ -56,7 +56,7 @@ def _read_line(line: str, where: str) -> dict[str, Any]:
         raise ConfigError.of("", f"not valid JSON: {error}", where) from None
     if not isinstance(value, dict):
         raise ConfigError.of("", "each line holds one JSON object", where)
-    check_request(value, lambda path: where)
+    check_schema(value, "request", lambda path: where)
     return value
 
 
@@ -71,14 +71,6 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(text: str) -> None:
     raise ValueError(f"{text} is not a number")
-
-
-def check_request(value: Mapping[str, Any], where: Any) -> None:
-    """Check one request of a file against the keys a request may have."""
-    whole = inline_schema("config")["properties"]
-    properties = {**{name: whole[name] for name in (*TEXTS, "seed")}, **whole["request"]["properties"]}
-    schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    check_schema(dict(value), "request", where, schema)
 
 
 def build_requests(data: Mapping[str, Any], locate: Any) -> tuple[RequestSpec, ...]:

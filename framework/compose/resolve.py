@@ -59,7 +59,7 @@ def _hidden(key: str) -> str:
 def to_plain(config: DictConfig, journal: Journal, where: Where) -> dict[str, Any]:
     """Resolve every interpolation and return plain data with the prompt texts put back.
 
-    Raises `ConfigError` with every broken interpolation and every value still missing (`???`).
+    Raises `ConfigError` with every interpolation that cannot be resolved.
     """
     raw = OmegaConf.to_container(config, resolve=False)
     problems = list(_unresolvable(config, raw, (), where))
@@ -77,10 +77,7 @@ def _unresolvable(config: DictConfig, raw: Any, path: KeyPath, where: Where) -> 
     items = raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ()
     for key, value in items:
         here = (*path, key)
-        if value == "???":
-            name = dotted(_shown(here))
-            yield Problem(name, "a value is required", where(_shown(here)), f"set {name}=VALUE")
-        elif isinstance(value, str) and "${" in value:
+        if isinstance(value, str) and "${" in value:
             try:
                 OmegaConf.select(config, dotted(here), throw_on_missing=True, throw_on_resolution_failure=True)
             except (OmegaConfBaseException, RecursionError) as error:

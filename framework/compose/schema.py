@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from framework.compose.sentences import problems_of
+from framework.compose.sentences import in_file_order, problems_of
 from framework.compose.yaml_file import KeyPath, dotted
 from framework.errors import ConfigError, Problem
 from framework.paths import SCHEMAS
@@ -51,19 +51,14 @@ def _validator(name: str) -> Any:
     return Draft202012Validator(inline_schema(name))
 
 
-def check_schema(data: Any, name: str, where: Where, schema: Schema | None = None) -> None:
-    """Raise `ConfigError` with every place where `data` does not fit the schema `name` (or `schema`)."""
-    if schema is None:
-        validator = _validator(name)
-    else:
-        from jsonschema import Draft202012Validator
-
-        validator = Draft202012Validator(schema)
-    errors = sorted(validator.iter_errors(data), key=lambda error: [str(part) for part in error.absolute_path])
-    problems = [_placed(problem, where) for error in errors for problem in problems_of(error)]
-    problems += [_placed(problem, where) for problem in _not_finite(data, ())]
+def check_schema(data: Any, name: str, where: Where) -> None:
+    """Raise `ConfigError` with every place where `data` does not fit the schema `name`, in the order of the files."""
+    errors = sorted(_validator(name).iter_errors(data), key=lambda error: [str(part) for part in error.absolute_path])
+    found = [problem for error in errors for problem in problems_of(error)]
+    found += _not_finite(data, ())
+    problems = [_placed(problem, where) for problem in found]
     if problems:
-        raise ConfigError(dict.fromkeys(problems))
+        raise ConfigError(in_file_order(dict.fromkeys(problems)))
 
 
 def _placed(problem: Problem, where: Where) -> Problem:

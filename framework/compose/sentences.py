@@ -1,6 +1,6 @@
 """What the schema's keywords say to people: one sentence each, with the nearest valid name. No torch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from framework.compose.yaml_file import KeyPath, dotted
@@ -21,6 +21,9 @@ def problems_of(error: Any) -> Iterator[Problem]:
     """Yield our lines for one error of the validator; `where` is left empty."""
     path: KeyPath = tuple(error.absolute_path)
     key, value, schema = dotted(path), error.instance, error.schema
+    if "propertyNames" in error.schema_path:
+        yield Problem(dotted((*path, str(value))), "a name holds letters, digits and `_` only, a letter first")
+        return
     match error.validator:
         case "additionalProperties":
             yield from _unknown_keys(path, value, schema)
@@ -39,13 +42,21 @@ def problems_of(error: Any) -> Iterator[Problem]:
         case "maximum":
             yield Problem(key, f"must be at most {error.validator_value}, got {show(value)}")
         case "pattern":
-            yield Problem(key, f"{show(value)} does not fit", hint=_lower(schema.get("description", "")))
+            yield Problem(key, f"{show(value)} does not fit", hint=schema.get("x-hint", ""))
         case "minItems":
-            yield Problem(key, f"needs at least {error.validator_value} entries, got {len(value)}")
-        case "propertyNames":
-            yield Problem(key, "names are letters, digits and `_`, beginning with a letter")
+            yield Problem(key, "the list is empty")
         case _:
             yield Problem(key, error.message.splitlines()[0])
+
+
+def in_file_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Sort problems by file and line; those without a line keep their order at the end of their place."""
+    return sorted(problems, key=_place)
+
+
+def _place(problem: Problem) -> tuple[str, int]:
+    file, _, line = problem.where.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (problem.where, 0)
 
 
 def show(value: Any) -> str:
@@ -73,8 +84,8 @@ def _wrong_type(key: str, value: Any, schema: Mapping[str, Any], types: Any) -> 
         hint = "YAML reads a bare off, no or false as false" if value is False else ""
         return Problem(key, f"expected a mode, one of {', '.join(MODES)}; got {show(value)}", hint=hint)
     expected = " or ".join(_TYPES[name] for name in names if name != "null")
-    hint = ""
-    if "string" in names and not isinstance(value, (dict, list)):
+    hint = schema.get("x-hint", "")
+    if "string" in names and "number" not in names and not isinstance(value, (dict, list)):
         hint = "put it in quotes"
     return Problem(key, f"expected {expected}, got {_kind(value)}", hint=hint)
 
@@ -108,8 +119,3 @@ def _no_branch(error: Any, key: str, value: Any) -> Iterator[Problem]:
         types += [kind] if isinstance(kind, str) else kind
     expected = " or ".join(dict.fromkeys(_TYPES[name] for name in types if name != "null"))
     yield Problem(key, f"expected {expected}, got {_kind(value)}")
-
-
-def _lower(text: str) -> str:
-    text = text.rstrip(".")
-    return text[:1].lower() + text[1:]

@@ -1,0 +1,81 @@
+"""Mistakes on the command line: one line each, with the word that made it."""
+
+import pytest
+
+from framework.compose.arguments import Flags
+from framework.compose.composer import compose
+from framework.errors import ConfigError
+
+CASES = {
+    "heigth=480": "(from the command line: heigth=480): heigth: unknown key 'heigth'",
+    "promt=a cat": "(from the command line: promt=a cat): promt: unknown key 'promt'; did you mean 'prompt'?",
+    "+promt=a": "(from the command line: +promt=a): promt: unknown key 'promt'; did you mean 'prompt'?",
+    "++request.heigth=1": "(from the command line: ++request.heigth=1): request.heigth: unknown key 'heigth'; "
+    "did you mean 'height'?",
+    "pipeline=wan3": "(from the command line: pipeline=wan3): pipeline: there is no pipeline called 'wan3'; "
+    "did you mean 'wan2'?",
+    "residency=lowvram": "(from the command line: residency=lowvram): residency: there is no residency called "
+    "'lowvram'; did you mean 'low_vram'?",
+    "residency=auto": "(from the command line: residency=auto): residency: 'auto' needs the planner, which is not part "
+    "of this version; choose from balanced, low_vram, minimal, none, resident",
+    "performance_mode=auto": "(from the command line: performance_mode=auto): performance_mode: 'auto' needs the "
+    "planner, which is not part of this version; choose from manual, memory, speed",
+    "pipeline=null": "(from the command line: pipeline=null): pipeline: 'null' is not the name of a pipeline file",
+    "seed=1,2": "(from the command line: seed=1,2): seed: several values for one run; a list is written [a,b]; sweeps "
+    "are not part of this version",
+    "seed=range(3)": "(from the command line: seed=range(3)): seed: several values for one run; a list is written "
+    "[a,b]; sweeps are not part of this version",
+    "seed=[1": "(from the command line: seed=[1): seed: the value cannot be read; quote it twice, as in "
+    "key='\"a, b\"', if it is text",
+    "digits": "(from the command line: digits): expected key=value, got 'digits'",
+    "=3": "(from the command line: =3): '' is not a key; keys look like request.height",
+    "hydra.run.dir=x": "(from the command line: hydra.run.dir=x): hydra.run.dir: Hydra's own settings are refused; "
+    "only hydra.searchpath may be set",
+    "hydra/launcher=basic": "(from the command line: hydra/launcher=basic): hydra/launcher: Hydra's own settings are "
+    "refused; only hydra.searchpath may be set",
+    "request._target_=os.system": "(from the command line: request._target_=os.system): request._target_: nothing is "
+    "ever instantiated from a config; this key is refused",
+    "pipeline@x=wan2": "(from the command line: pipeline@x=wan2): pipeline@x: a group cannot be put into another "
+    "package; write pipeline=",
+    "requests=a.jsonl": "(from the command line: requests=a.jsonl): requests: needs a file of requests; write "
+    "requests=@file.jsonl",
+    "prompt=@/none/such": "(from the command line: prompt=@/none/such): prompt: cannot read '/none/such': No such file "
+    "or directory; write prompt=@@/none/such for text that begins with @",
+    "~request.heigth": "(from the command line: ~request.heigth): request.heigth: there is nothing to remove",
+    "component_residency.vae=off": "(from the command line: component_residency.vae=off): component_residency.vae: "
+    "unknown residency mode 'off'; modes are resident, component-offload, layerwise-offload",
+    "component_residency.vae=false": "(from the command line: component_residency.vae=false): component_residency.vae: "
+    "expected a mode, one of resident, component-offload, layerwise-offload; got false; YAML reads a bare off, no or "
+    "false as false",
+    "plugins=[no_such_module_here]": "(from the command line: plugins=[no_such_module_here]): plugins: cannot import "
+    "'no_such_module_here': ModuleNotFoundError: No module named 'no_such_module_here'",
+    "hydra.searchpath=[/none/such]": "(from the command line: hydra.searchpath=[/none/such]): there is no folder "
+    "'/none/such'",
+    "hydra.searchpath=[pkg://evil]": "(from the command line: hydra.searchpath=[pkg://evil]): hydra.searchpath: "
+    "'pkg://evil' is not a folder; write file://DIR",
+    "pipeline.name={_target_:os.system}": "(from the command line: pipeline.name={_target_:os.system}): "
+    "pipeline.name._target_: nothing is ever instantiated from a config; this key is refused",
+}
+
+
+@pytest.mark.parametrize("word", CASES)
+def test_a_wrong_word_gives_one_line_that_names_it(word: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose([word])
+    assert str(caught.value) == CASES[word]
+
+
+def test_all_wrong_words_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose(["promt=x", "seed=many", "request.height=-1"])
+    assert [problem.key for problem in caught.value.problems] == ["promt", "request.height", "seed"]
+
+
+def test_a_folder_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match="there is no folder '/none/such'"):
+        compose([], Flags(config_dir=("/none/such",)))
+
+
+def test_another_root_config_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match="there is no file 'other.yaml'"):
+        compose([], Flags(config_name="other"))

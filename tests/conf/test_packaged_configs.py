@@ -1,0 +1,97 @@
+"""Every packaged file composes and validates, and its head tells the truth."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from framework.compose.arguments import parse
+from framework.compose.composer import compose
+from framework.compose.overrides import GROUPS, INSTANTIATE
+from framework.compose.schema import inline_schema, load_schema
+from framework.compose.text import is_path_key, is_text_key
+from framework.compose.yaml_file import read_document
+from framework.paths import CONF, SCHEMAS
+
+FILES = sorted(path for group in GROUPS for path in (CONF / group).glob("*.yaml"))
+NAMES = [f"{path.parent.name}/{path.stem}" for path in FILES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_file_of_every_group_composes(name: str) -> None:
+    group, _, option = name.partition("/")
+    compose([f"{group}={option}"])
+
+
+@pytest.mark.parametrize("pipeline", [path.stem for path in FILES if path.parent.name == "pipeline"])
+@pytest.mark.parametrize("preset", [path.stem for path in FILES if path.parent.name == "residency"])
+def test_every_pipeline_takes_every_preset(pipeline: str, preset: str) -> None:
+    spec = compose([f"pipeline={pipeline}", f"residency={preset}"])
+    assert set(spec.placements) == set(spec.pipeline.components)
+
+
+@pytest.mark.parametrize("file", FILES, ids=NAMES)
+def test_every_fragment_fits_the_schema_of_its_group(file: Path) -> None:
+    data = read_document(file).data or {}
+    assert not list(Draft202012Validator(inline_schema(file.parent.name)).iter_errors(data))
+
+
+@pytest.mark.parametrize("file", [*FILES, CONF / "config.yaml"], ids=[*NAMES, "config"])
+def test_every_head_has_a_schema_a_command_and_an_override_that_work(file: Path) -> None:
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines()[:8] if line.startswith("#")]
+    schema = next(line.partition("$schema=")[2] for line in lines if "yaml-language-server" in line)
+    assert (file.parent / schema).resolve() == SCHEMAS / f"{'config' if file.parent == CONF else file.parent.name}.json"
+    command = next(
+        line.removeprefix("#   python -m framework run") for line in lines if "python -m framework run" in line
+    )
+    example = next(re.split(r"for example: ", line)[1] for line in lines if "for example: " in line)
+    words, _ = parse([*shlex.split(command), *shlex.split(example)], [])
+    compose(words)
+    assert any("ownload" in line or "checkpoint" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SCHEMAS.glob("*.json")))
+def test_every_schema_is_draft_2020_12_and_describes_every_property(name: str) -> None:
+    Draft202012Validator.check_schema(load_schema(name))
+    for key, schema in properties(inline_schema(name), ""):
+        assert schema.get("description"), f"{name}: {key}"
+
+
+def test_every_object_is_closed_but_for_the_open_maps() -> None:
+    for key, schema in properties(inline_schema("config"), ""):
+        for branch in (schema, *schema.get("oneOf", [])):
+            if "properties" in branch:
+                assert branch["additionalProperties"] is False, key
+
+
+def test_the_marks_of_the_schemas_and_the_text_and_path_keys_agree() -> None:
+    for key, schema in properties(inline_schema("config"), ""):
+        assert bool(schema.get("x-text")) == is_text_key(key), key
+        if is_path_key(key.replace(".*", ".x")):
+            assert schema.get("x-path"), key
+
+
+def test_no_packaged_file_names_anything_to_build() -> None:
+    for file in [*FILES, CONF / "config.yaml"]:
+        assert not INSTANTIATE & set(re.findall(r"\w+", file.read_text(encoding="utf-8")))
+
+
+def test_the_root_config_names_every_key_of_the_schema() -> None:
+    data = read_document(CONF / "config.yaml").data
+    known = set(inline_schema("config")["properties"]) - {"defaults", "plugins", "requests", *GROUPS}
+    assert set(data) - {"defaults"} == known
+
+
+def properties(schema: dict, key: str):  # type: ignore[no-untyped-def,type-arg]
+    """Yield (dotted key, schema) of every property below a schema; `*` stands for any name."""
+    for name, inner in schema.get("properties", {}).items():
+        here = f"{key}.{name}" if key else name
+        yield here, inner
+        yield from properties(inner, here)
+    for branch in schema.get("oneOf", []):
+        yield from properties(branch, key)
+    for part in ("additionalProperties", "items"):
+        if isinstance(schema.get(part), dict):
+            yield from properties(schema[part], f"{key}.*")
