@@ -21,14 +21,20 @@ import torch
 
 from framework.compose import compose
 from framework.paths import EMBEDDED_MODELS
-from framework.runtime.execute import execute
+from framework.graph import build_graph
+from framework.outputs.hashing import config_sha256
+from framework.outputs.writer import OutputWriter
+from framework.runtime.events import EventBus
+from framework.runtime.run import execute
 from framework.spec import RunSpec
 
 OVERRIDES = ["pipeline=digits", "prompt=a seven moving right", "seed=0", "output.sheet=false", "device=cpu"]
 
 
 def ours(spec: RunSpec, folder: Path) -> None:
-    execute(spec, folder)
+    bus = EventBus()
+    writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(spec.config))
+    execute(spec, build_graph(spec.pipeline), bus, writer)
 
 
 def plain(folder: Path) -> None:

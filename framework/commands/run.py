@@ -1,19 +1,21 @@
 """`run`: make what a config says. Imports torch only once everything that can be checked without it has passed."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from framework.compose import compose, compose_saved
 from framework.compose.arguments import COMPOSING, Flags
-from framework.errors import FrameworkError, Origin
+from framework.errors import FrameworkError, Interrupted, Origin
 from framework.graph import Graph, build_graph
 from framework.outputs.folder import claim_folder
+from framework.outputs.frames import needed_bytes
 from framework.outputs.hashing import config_sha256
 from framework.outputs.read_record import read_record
 from framework.outputs.record import RecordSink
+from framework.outputs.redact import redact
 from framework.report.lines import LogFile
 from framework.report.progress import find_progress
 from framework.runtime.events import Event, EventBus, Note, OutputSaved
@@ -101,11 +103,12 @@ def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | 
     locate_model(spec.pipeline.model, spec.pipeline.hints)
     if not flags.quiet:
         print("importing torch and diffusers, some seconds ...", file=sys.stderr, flush=True)
-    from framework.outputs.writer import OutputWriter
+    from framework.outputs.writer import OutputWriter, check_writers
     from framework.runtime.run import check_requests, execute
 
     check_requests(spec.pipeline, spec.requests)
-    folder = claim_folder(spec.output, _frame_bytes(spec.requests))
+    check_writers(spec.output, spec.requests)
+    folder = claim_folder(spec.output, needed_bytes(spec.requests))
     saved, log, keeper = SavedOutputs(), LogFile(folder), RecordSink(folder, spec)
     bus = EventBus(log, keeper, saved)
     progress = None if flags.quiet else find_progress(sys.stderr)
@@ -114,12 +117,12 @@ def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | 
     try:
         for note in spec.notes:
             bus.emit(Note(note))
-        writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(spec.config))
+        writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(redact(spec.config)))
         execute(spec, graph, bus, writer)
         if record is not None:
             bus.emit(Note(_compare(saved, record)))
     except BaseException as error:
-        _say_where(error, keeper, log, folder)
+        _say_where(error, keeper, log)
         raise
     finally:
         if progress is not None:
@@ -128,15 +131,6 @@ def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | 
     for path in (*saved.paths, str(keeper.path), str(log.path)):
         print(path)
     return 0
-
-
-def _frame_bytes(requests: tuple[RequestSpec, ...]) -> int:
-    """Bytes of the finished frames as 8-bit RGB: what every writer stays below."""
-    total = 0
-    for request in requests:
-        pixels = (request.height or 0) * (request.width or 0) * (request.num_frames or 1)
-        total += 3 * pixels * request.num_outputs
-    return total
 
 
 def _compare(saved: SavedOutputs, record: Mapping[str, Any]) -> str:
@@ -149,14 +143,12 @@ def _compare(saved: SavedOutputs, record: Mapping[str, Any]) -> str:
     return "the frames equal the recorded ones"
 
 
-def _say_where(error: BaseException, keeper: RecordSink, log: LogFile, folder: Path) -> None:
+def _say_where(error: BaseException, keeper: RecordSink, log: LogFile) -> None:
     """Close the record of a run that ended early and put the reason and the traceback into its log."""
     import traceback
 
-    keep: Callable[[str], None] = log.write
-    keep("".join(traceback.format_exception(error)).rstrip())
-    if isinstance(error, FrameworkError):
-        if error.exit_code in (2, 3):
-            keeper.finish("refused", str(error))
-        error.add_note(f"log: {log.path}\nrecord: {keeper.path}")
-    print(f"the run's folder: {folder}", file=sys.stderr)
+    log.write("".join(traceback.format_exception(error)).rstrip())
+    if not keeper.finished:  # it ended outside the run proper, which would have closed the record
+        stopped = isinstance(error, KeyboardInterrupt | Interrupted)
+        keeper.finish("interrupted" if stopped else "failed", str(error) or type(error).__name__)
+    error.add_note(f"log: {log.path}\nrecord: {keeper.path}")

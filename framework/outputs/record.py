@@ -46,7 +46,7 @@ class RecordSink:
                 self._load_of(component).update(dtype=event.dtype, size_bytes=event.size_bytes, seconds=event.seconds)
             case events.Note(text=text):
                 self._record["plan"]["notes"].append(redact_text(text))
-                if self._record["ended"] is not None:  # said after the run, such as a comparison with an earlier one
+                if self.finished:  # said after the run, such as a comparison with an earlier one
                     self._write()
             case events.RequestStarted():
                 self._request(event.index).update(prompt=event.prompt, seed=list(event.seeds))
@@ -60,6 +60,11 @@ class RecordSink:
                 self._finish_request(event)
             case events.RunFinished(status=status, error=error):
                 self.finish(status, error)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the record says how the run ended."""
+        return self._record["ended"] is not None
 
     def finish(self, status: str, error: str | None = None) -> None:
         """Close the record; for a run that ends without `RunFinished`, such as one refused before it starts."""

@@ -1,10 +1,17 @@
 """The embedded model, judged through the shipped defaults: the picture shows what the prompt says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from framework.compose import compose
-from framework.runtime.execute import open_store, run_requests_in_memory
+from framework.graph import build_graph
+from framework.loading.load import load_store
+from framework.runtime.events import EventBus
+from framework.runtime.scheduler import run_requests
+from framework.values import Frames
 from tools.judge_digits import CASES, Case, Judge, Verdict
 
 
@@ -16,11 +23,15 @@ def judge() -> Judge:
 @pytest.fixture(scope="module")
 def verdict(judge: Judge) -> Verdict:
     """All forty clips of the fixed test set, made by one store as `run` would make them."""
-    store = open_store(compose(["pipeline=digits", "device=cpu"]))
+    plain = compose(["pipeline=digits", "device=cpu"])
+    graph = build_graph(plain.pipeline)
+    store = load_store(plain.pipeline, graph, plain.placements, EventBus(), torch.device("cpu"))
 
     def make_clip(case: Case) -> np.ndarray:
-        spec = compose(["pipeline=digits", f"prompt={case.prompt}", f"seed={case.seed}", "device=cpu"])
-        (frames,) = run_requests_in_memory(spec, store)
+        request = replace(plain.requests[0], prompt=case.prompt, seeds=(case.seed,))
+        result = run_requests(replace(plain, requests=(request,)), graph, store, EventBus(), keep=["frames"])
+        frames = result.requests[0].values["frames"]
+        assert isinstance(frames, Frames)
         return frames.data[0].numpy()
 
     return judge.judge(make_clip)
