@@ -73,7 +73,7 @@ class Platform(Protocol):
         """
 
     def reserve(self, size_bytes: int) -> "torch.Tensor":
-        """Return device memory as one uint8 tensor, unwritten, at least 512-byte aligned.
+        """Return device memory as one uint8 tensor, unwritten, aligned to 64 bytes or more.
 
         Raises `torch.OutOfMemoryError`; release it by dropping every view of it.
         """

@@ -6,7 +6,7 @@ import gc
 import pytest
 import torch
 
-from framework.platforms.sim import SimRace, World, start
+from framework.platforms.sim import SimCompat, SimRace, World, start
 from framework.platforms.sim.platform import SimPlatform
 from framework.platforms.sim.testing import assert_idle, planted_race
 
@@ -134,12 +134,31 @@ def test_pinned_memory_freed_under_a_copy_is_a_race(sim: World, platform: SimPla
     slot, source = platform.reserve(SLOT_BYTES), pinned(platform, 1.0)
     platform.copy_async(slot, source, platform.current_stream())
     floats(slot).add(1)
-    # the watch of small sources holds one reference, as the driver does not: drop both
-    sim._in_flight.clear()
     with planted_race(sim, "512 pinned bytes are freed while a copy"):
         del source
         gc.collect()
         torch.ones(1, device="sim")
+
+
+def test_bytes_of_freed_pinned_memory_never_arrive(sim: World, platform: SimPlatform) -> None:
+    slot, source = platform.reserve(SLOT_BYTES), pinned(platform, 1.0)
+    platform.copy_async(slot, source, platform.current_stream())
+    with planted_race(sim, "512 pinned bytes are freed"):
+        del source
+        platform.synchronize()
+    assert floats(slot).cpu().isnan().all()
+
+
+def test_memory_pinned_by_torch_is_kept_until_its_copies_are_done(sim: World) -> None:
+    with SimCompat():
+        source = torch.ones(4).pin_memory()
+        assert source.is_pinned()
+        assert not torch.ones(4).is_pinned()
+        on_device = source.to("sim", non_blocking=True)
+        del source
+        assert sim.pinned.live_bytes == 16
+        assert on_device.tolist() == [1.0] * 4
+    assert sim.pinned.live_bytes == 0
 
 
 def test_memory_freed_under_another_stream_is_found_by_the_next_operation(sim: World, platform: SimPlatform) -> None:
@@ -152,6 +171,18 @@ def test_memory_freed_under_another_stream_is_found_by_the_next_operation(sim: W
     with pytest.raises(SimRace, match=r"are freed while add\.Tensor on stream2 may still use them"):
         torch.ones(1, device="sim")
     assert len(sim.forget_races()) == 1
+
+
+def test_memory_handed_out_again_is_not_free_for_every_stream(sim: World, platform: SimPlatform) -> None:
+    used, source, stream = torch.ones(128, device="sim"), pinned(platform, 2.0), platform.make_stream("copy")
+    used.add(1)
+    del used
+    slot = platform.reserve(SLOT_BYTES)  # perhaps the very memory that `add` still reads
+    with planted_race(sim, "h2d on copy overwrites bytes 0..512 written by its earlier user"):
+        platform.copy_async(slot, source, stream)
+    platform.wait_event(stream, platform.record_event(platform.current_stream()))
+    platform.copy_async(slot, source, stream)
+    platform.synchronize()
 
 
 def test_record_stream_keeps_memory_for_another_stream(sim: World, platform: SimPlatform) -> None:

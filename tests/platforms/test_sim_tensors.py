@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from framework.platforms.sim import SimGenerator, SimTensor, World, install
+from framework.platforms.sim import SimCompat, SimGenerator, SimTensor, World, install
 from framework.platforms.sim.platform import SimPlatform
 
 
@@ -164,6 +164,37 @@ def test_parameters_survive_moving_copying_and_wrapping(sim: World) -> None:
     assert twin.weight.data_ptr() != layer.weight.data_ptr()
     layer.to("cpu")
     assert type(layer.weight) is nn.Parameter
+
+
+def test_a_module_changes_dtype_on_the_device(sim: World) -> None:
+    layer = nn.Linear(2, 2).to("sim").half()
+    assert layer.weight.dtype == torch.float16
+    assert isinstance(layer.weight, nn.Parameter)
+    assert layer.weight.device.type == "sim"
+
+
+def test_tied_parameters_stay_tied_in_compat_mode(sim: World) -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    module[1].weight = module[0].weight
+    expected = module(torch.ones(1, 2)).detach()
+    with SimCompat():
+        module.to("sim")
+    assert module[1].weight is module[0].weight
+    with torch.no_grad():
+        assert torch.equal(module(torch.ones(1, 2, device="sim")).cpu(), expected)
+    assert not torch.__future__.get_swap_module_params_on_conversion()
+
+
+def test_data_can_be_assigned_between_host_and_device(sim: World) -> None:
+    weight = nn.Parameter(torch.ones(3), requires_grad=False)
+    with SimCompat():
+        weight.data = torch.full((3,), 2.0, device="sim")
+        assert isinstance(weight, nn.Parameter)
+        assert weight.device.type == "sim"
+        assert weight.tolist() == [2.0] * 3
+        weight.data = torch.full((3,), 4.0)
+    assert type(weight) is nn.Parameter
+    assert weight.tolist() == [4.0] * 3
 
 
 def test_a_tensor_cannot_be_resized_in_place(sim: World) -> None:

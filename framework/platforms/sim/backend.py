@@ -98,7 +98,7 @@ def _factory(name: str, make: Callable[..., torch.Tensor]) -> Callable[..., torc
         stream = where.current
         where.world.launch(stream)
         made: SimTensor = fresh(make(*args, dtype=dtype, device="cpu"), where)
-        made.block.writes.append(Write(0, made.block.nbytes, stream.number, stream.sequence, name))
+        made.block.writes = [Write(0, made.block.nbytes, stream.number, stream.sequence, name)]
         where.world.run_kernel(stream, made.block.nbytes / (where.world.profile.memory_gbps * 1e9))
         return made
 

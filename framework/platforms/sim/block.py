@@ -67,6 +67,9 @@ class Block:
         self.device, self.nbytes, self.ptr = device, nbytes, ptr
         self.stream = device.current
         self.writes: list[Write] = []
+        freed = device.freed.get(self.stream.number)
+        if freed:  # the memory may have been somebody's before: come after all that stream had been given by then
+            self.writes.append(Write(0, nbytes, self.stream.number, freed, "its earlier user"))
         self.reads: dict[tuple[int, int, int], tuple[int, str]] = {}
         self.pending: list[Pending] = []
         self.retired: list[tuple[int, int]] = []
@@ -136,6 +139,7 @@ class Block:
     def __del__(self) -> None:
         # A destructor cannot raise: the world raises what is found here at its next operation or check.
         self.device.ledger.give_back(round_up(self.nbytes))
+        self.device.freed[self.stream.number] = self.stream.sequence
         for pending in self.pending:
             pending.drop()
         if len(self.device.streams) > 1:

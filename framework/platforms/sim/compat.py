@@ -12,8 +12,21 @@ _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
 class SimCompat(TorchFunctionMode):
-    """Inside this mode `param.data = tensor` works between host and device, and `pin_memory` and `is_pinned` mean the
-    simulated pool. Our own engine needs none of it; diffusers' group offload does."""
+    """Inside this mode `param.data = tensor` works between host and device, `Module.to` keeps tied parameters tied, and
+    `pin_memory` and `is_pinned` mean the simulated pool.
+
+    Our own engine needs none of it; diffusers' group offload does.
+    """
+
+    def __enter__(self) -> "SimCompat":
+        self._swapping = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        torch.__future__.set_swap_module_params_on_conversion(self._swapping)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -31,7 +44,7 @@ class SimCompat(TorchFunctionMode):
 def pin(host: torch.Tensor) -> torch.Tensor:
     """Return a contiguous copy of `host` in pinned memory; raises `RuntimeError` beyond the pool's cap."""
     size_bytes = host.numel() * host.element_size()
-    memory = current().pinned.allocate(size_bytes)
+    memory = current().pinned.allocate(size_bytes, kept=True)
     if memory is None:
         raise RuntimeError(f"the simulated pinned pool has no room for {size_bytes} bytes")
     if size_bytes == 0:

@@ -30,7 +30,13 @@ class _Call:
         self.recipe = recipe
         self.sims: list[SimTensor] = []
         self.foreign = self.host_result = False
-        self.raw = [self._take(value) for value in args]
+        self.raw: list[Any] = []
+        for value in args:
+            if type(value) is SimTensor:
+                self.sims.append(value)
+                self.raw.append(value.raw)
+            else:
+                self.raw.append(self._take(value))
         self.options = {name: self._take(value) for name, value in kwargs.items()} if kwargs else kwargs
         self.device = self.target = self._one_device()
         if kwargs:
@@ -195,7 +201,7 @@ def _wrap(out: torch.Tensor, call: _Call, stream: Stream, written: list[SimTenso
                 return alias(out, sim)
     made = fresh(out, call.target)
     block = made.block
-    block.writes.append(Write(0, block.nbytes, stream.number, stream.sequence, call.recipe.name))
+    block.writes = [Write(0, block.nbytes, stream.number, stream.sequence, call.recipe.name)]
     return made
 
 

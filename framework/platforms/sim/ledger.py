@@ -48,12 +48,16 @@ class Ledger:
 
 
 class PinnedBuffer:
-    """One page-locked range of host memory, with the last copy of each stream that uses it."""
+    """One page-locked range of host memory, with the last copy of each stream that uses it.
 
-    __slots__ = ("end", "size_bytes", "start", "users")
+    `kept`: it stays locked until its copies are done, as torch's caching host allocator does it; memory that we lock
+    ourselves does not.
+    """
 
-    def __init__(self, start: int, size_bytes: int) -> None:
-        self.start, self.size_bytes, self.end = start, size_bytes, start + size_bytes
+    __slots__ = ("end", "kept", "size_bytes", "start", "users")
+
+    def __init__(self, start: int, size_bytes: int, kept: bool) -> None:
+        self.start, self.size_bytes, self.end, self.kept = start, size_bytes, start + size_bytes, kept
         self.users: Clock = {}
 
 
@@ -67,13 +71,13 @@ class PinnedPool:
         self._starts: list[int] = []
         self._buffers: dict[int, PinnedBuffer] = {}
 
-    def allocate(self, size_bytes: int) -> torch.Tensor | None:
+    def allocate(self, size_bytes: int, kept: bool = False) -> torch.Tensor | None:
         """Return exactly `size_bytes` as uint8, filled with 0xFF (NaN as floats), or None beyond the cap."""
         if self.live_bytes + size_bytes > self.capacity_bytes:
             return None
         memory = torch.full((size_bytes,), 0xFF, dtype=torch.uint8)
         if size_bytes:
-            buffer = PinnedBuffer(memory.data_ptr(), size_bytes)
+            buffer = PinnedBuffer(memory.data_ptr(), size_bytes, kept)
             self._buffers[buffer.start] = buffer
             bisect.insort(self._starts, buffer.start)
             self.live_bytes += size_bytes

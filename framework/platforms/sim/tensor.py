@@ -10,14 +10,6 @@ from framework.platforms.sim.ledger import round_up
 from framework.platforms.sim.streams import Stream
 from framework.platforms.sim.world import Device
 
-_DEVICES: list[torch.device] = []  # torch.device objects by index, made once
-
-
-def torch_device(index: int) -> torch.device:
-    while len(_DEVICES) <= index:
-        _DEVICES.append(torch.device("sim", len(_DEVICES)))
-    return _DEVICES[index]
-
 
 class SimTensor(torch.Tensor):
     """A tensor of device `sim`. `raw` holds the numbers on the host, `block` its allocation, `lo` and `hi` its bytes.
@@ -41,7 +33,7 @@ class SimTensor(torch.Tensor):
             strides=raw.stride(),
             storage_offset=raw.storage_offset(),
             dtype=raw.dtype,
-            device=torch_device(block.device.index),
+            device=block.device.torch_device,
         )
         tensor.raw = raw
         tensor.block = block

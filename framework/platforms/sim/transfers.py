@@ -4,6 +4,7 @@ A copy between a device and pinned host memory returns at once, and its bytes ar
 ordered after it looks, or when the host has waited for it. Every other copy over the bus is done when it returns.
 """
 
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -69,7 +70,8 @@ def _to_device(dst: SimTensor, src: torch.Tensor, non_blocking: bool, stream: St
         return
     buffer.users[stream.number] = stream.sequence
     poison(raw)
-    pending = Pending(lo, hi, stream, lambda: _fill(raw, src), _watch(world, src, stream))
+    recall = _recall(src, buffer)
+    pending = Pending(lo, hi, stream, lambda: _fill(raw, recall()), _watch(world, recall, stream))
     dst.block.pending.append(pending)
     world.add_in_flight(pending)
 
@@ -90,7 +92,8 @@ def _late_to_host(dst: torch.Tensor, src: SimTensor, stream: Stream, buffer: Pin
         buffer.users[stream.number] = stream.sequence
     snapshot = src.raw.clone()
     poison(dst)
-    world.add_in_flight(Pending(0, 0, stream, lambda: _fill(dst, snapshot)))
+    recall = _recall(dst, buffer)
+    world.add_in_flight(Pending(0, 0, stream, lambda: _fill(recall(), snapshot)))
 
 
 def _start_to_host(dst: torch.Tensor, src: SimTensor, stream: Stream) -> World:
@@ -135,20 +138,41 @@ def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.is_contiguous() and other.is_contiguous()
 
 
-def _fill(dst: torch.Tensor, src: torch.Tensor) -> None:
+def _recall(host: torch.Tensor, buffer: PinnedBuffer | None) -> Callable[[], torch.Tensor | None]:
+    """Return what finds `host` again when its copy is done.
+
+    A copy does not keep memory alive that we locked ourselves.
+    """
+    if buffer is None or buffer.kept:
+        return lambda: host
+    storage = weakref.ref(host.untyped_storage())
+    dtype, offset, shape, strides = host.dtype, host.storage_offset(), host.shape, host.stride()
+
+    def find() -> torch.Tensor | None:
+        memory = storage()
+        return None if memory is None else torch.empty(0, dtype=dtype).set_(memory, offset, shape, strides)
+
+    return find
+
+
+def _fill(dst: torch.Tensor | None, src: torch.Tensor | None) -> None:
+    if dst is None or src is None:
+        return  # freed on the way, which the pool has reported
     with torch.inference_mode():  # the tensors may have been made in either mode
         dst.copy_(src)
 
 
-def _watch(world: World, src: torch.Tensor, stream: Stream) -> Callable[[], None] | None:
-    """Return a check that the host left `src` alone while the copy may have been reading it."""
-    size_bytes = src.numel() * src.element_size()
-    if size_bytes > WATCH_BYTES:
+def _watch(world: World, recall: Callable[[], torch.Tensor | None], stream: Stream) -> Callable[[], None] | None:
+    """Return a check that the host left the source alone while the copy may have been reading it."""
+    src = recall()
+    if src is None or src.numel() * src.element_size() > WATCH_BYTES:
         return None
     before = src.clone()
 
     def check() -> None:
-        if not torch.equal(before.view(torch.uint8), src.view(torch.uint8)):
-            world.report(f"{size_bytes} bytes of pinned memory changed while a copy on {stream} could still read them")
+        now = recall()
+        if now is not None and not torch.equal(before.view(torch.uint8), now.view(torch.uint8)):
+            size = before.numel() * before.element_size()
+            world.report(f"{size} bytes of pinned memory changed while a copy on {stream} could still read them")
 
     return check

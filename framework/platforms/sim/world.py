@@ -1,4 +1,4 @@
-"""One simulated machine: devices, host clock, order, virtual time and the log of moves. Imports torch (for pinning).
+"""One simulated machine: devices, host clock, order, virtual time and the log of moves. Imports torch.
 
 Device names are global in PyTorch, so one world is the current one; tensors of an earlier world may die at any time
 but take part in nothing.
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from framework.platforms.hardware import DEFAULT_SIM_HARDWARE, GIB, HardwareProfile, load_hardware
 from framework.platforms.sim.block import Pending
@@ -41,8 +43,10 @@ class Device:
 
     def __init__(self, world: "World", index: int, capacity_bytes: int) -> None:
         self.world, self.index, self.name = world, index, f"sim:{index}"
+        self.torch_device = torch.device("sim", index)
         self.ledger = Ledger(self.name, capacity_bytes)
         self.streams: list[Stream] = []
+        self.freed: Clock = {}  # by stream: where it was when memory allocated on it was last given back
         self.compute_free_s = 0.0
         self.link_free_s = {"h2d": 0.0, "d2h": 0.0, "p2p": 0.0}
         self.default = self.current = self.make_stream("default")
@@ -219,6 +223,8 @@ class World:
         return races
 
     def _check_unpinned(self, buffer: PinnedBuffer) -> None:
+        if buffer.kept:
+            return
         for number, sequence in buffer.users.items():
             if self.host_clock.get(number, 0) < sequence:
                 self.defer(f"{buffer.size_bytes} pinned bytes are freed while a copy on stream{number} may use them")
