@@ -96,7 +96,7 @@ def _asks_metadata(func: Any) -> bool:
 
 
 def _refuse(func: Any, args: Any, kwargs: Mapping[str, Any]) -> NoReturn:
-    found = _first(args) or _first(kwargs.values())
+    found = _first([*args, *kwargs.values()])
     name = getattr(func, "__name__", str(func))
     if name in ("__get__", "__set__"):
         name = getattr(getattr(func, "__self__", None), "__name__", name)

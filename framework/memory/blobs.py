@@ -3,7 +3,7 @@
 Imports torch. Every tensor starts at a multiple of 256 bytes, keeps dtype and strides, and ties are stored once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -44,12 +44,20 @@ class Source:
 
 @dataclass(slots=True)
 class Blob:
-    """Bytes of one layer on the host. `memory` is all of them in one run, or None while they are mapped."""
+    """Bytes of one layer on the host. `memory` is all of them in one run, or None where they lie as they were loaded.
+
+    `wait_sent` lets the host wait for the last copy that reads them; a blob dies only after it.
+    """
 
     size_bytes: int
     tier: Tier
     sources: tuple[Source, ...]
     memory: Tensor | None = field(default=None)
+    wait_sent: Callable[[], None] | None = field(default=None)
+
+    def __del__(self) -> None:
+        if self.wait_sent is not None:
+            self.wait_sent()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Copies blobs to the device on one stream of its own, in order and without letting the host wait. Imports torch."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor
 
@@ -18,10 +19,10 @@ class Courier:
     """
 
     def __init__(self, platform: Platform, staging_bytes: int = STAGING_BYTES) -> None:
+        self._buffers: list[tuple[Tensor, EventHandle | None]] | None = None
         self.platform = platform
         self.stream = platform.make_stream("copy")
         self._staging_bytes = staging_bytes
-        self._buffers: list[tuple[Tensor, EventHandle | None]] | None = None
         self._turn = 0
 
     def follow_compute(self) -> None:
@@ -50,7 +51,9 @@ class Courier:
             for source in blob.sources:
                 platform.copy_async(_part(memory, source), source.data, self.stream)
         platform.mark(component=None, layer=None)
-        return platform.record_event(self.stream)
+        sent = platform.record_event(self.stream)
+        blob.wait_sent = partial(platform.synchronize, sent)
+        return sent
 
     def fetch(self, blob: Blob, memory: Tensor) -> None:
         """Copy `memory` back over the blob's bytes on the host; they are valid when this returns."""
@@ -65,6 +68,9 @@ class Courier:
             if event is not None:
                 self.platform.synchronize(event)
         self._buffers = None
+
+    def __del__(self) -> None:
+        self.close()
 
     def _send_window(self, sources: tuple[Source, ...], start: int, end: int, memory: Tensor) -> None:
         assert self._buffers is not None
