@@ -48,19 +48,25 @@ def test_attention_is_one_kernel_that_never_holds_the_scores(sim: World) -> None
     assert torch.equal(masked.cpu(), F.scaled_dot_product_attention(q, q, q, attn_mask=mask))
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_linear_layer_chooses_its_kernel_as_on_the_host(sim: World, bias: bool) -> None:
+def test_a_linear_layer_chooses_its_kernel_as_on_the_host(sim: World, bias: bool, mode: Callable[[], Any]) -> None:
     """PyTorch picks another matrix product when the weight requires grad, with other last bits."""
     torch.manual_seed(0)
     layer = nn.Linear(8, 8, bias=bias)
     inputs = [torch.randn(2, 8, 256).transpose(1, 2), torch.randn(2, 3, 4, 8), torch.randn(2, 5, 8), torch.randn(5, 8)]
-    with torch.no_grad():
+    square = nn.Parameter(torch.randn(8, 8))
+    with mode():
         expected = [layer(x) for x in inputs]
-        layer.to("sim")
+        product = inputs[0] @ square
+    layer.to("sim")
+    on_sim = nn.Parameter(square.to("sim"))
+    with mode():
         assert layer.weight.requires_grad
-        for x, wanted in zip(inputs, expected, strict=True):
-            on_device = torch.empty_strided(x.shape, x.stride(), device="sim").copy_(x)
-            assert torch.equal(layer(on_device).cpu(), wanted)
+        on_device = [torch.empty_strided(x.shape, x.stride(), device="sim").copy_(x) for x in inputs]
+        for x, wanted in zip(on_device, expected, strict=True):
+            assert torch.equal(layer(x).cpu(), wanted)
+        assert torch.equal((on_device[0] @ on_sim).cpu(), product)
 
 
 @pytest.mark.parametrize(

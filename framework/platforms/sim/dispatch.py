@@ -165,13 +165,18 @@ def _needs_folding(recipe: Recipe, call: _Call, args: tuple[Any, ...]) -> bool:
 
 def _fold(func: Any, args: tuple[Any, ...]) -> torch.Tensor:
     """Run `func` as it would run above the dispatcher, where a view of a weight still says that it requires grad."""
+    with torch.inference_mode(False):
+        raw = [_flagged(a) if type(a) is SimTensor and not a.is_inference() else getattr(a, "raw", a) for a in args]
     exclude = torch._C._dispatch_tls_local_exclude_set()
     for key in (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView):
         exclude = exclude.remove(key)
-    raw = [a.raw.detach().requires_grad_(a.requires_grad) if type(a) is SimTensor else a for a in args]
     with torch.no_grad(), torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), exclude):
         out: torch.Tensor = func(*raw)
     return out
+
+
+def _flagged(sim: SimTensor) -> torch.Tensor:
+    return sim.raw.detach().requires_grad_(sim.requires_grad)
 
 
 def _order(call: _Call, stream: Stream, written: list[SimTensor]) -> int:
