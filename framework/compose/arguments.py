@@ -35,7 +35,7 @@ class Flags:
     resume: str | None = _flag("--resume", arity=1, metavar="FOLDER", text="continue the run in FOLDER")
     until: str | None = _flag("--until", arity=1, metavar="STAGE", text="stop after STAGE")
     from_stage: str | None = _flag("--from-stage", arity=1, metavar="STAGE", text="start at STAGE")
-    multirun: bool = _flag("-m", "--multirun", text="run every combination of the comma lists")
+    multirun: bool = _flag("-m", "--multirun", text="as Hydra means it; this version takes one value for each key")
     cfg: str | None = _flag("--cfg", "-c", arity=1, metavar="job", text="print the composed config")
     info: str | None = _flag("--info", "-i", arity=1, metavar="WHAT", text="print defaults, searchpath or config")
     config_dir: tuple[str, ...] = _flag(

@@ -5,7 +5,7 @@ from typing import Any
 
 from framework.compose.legacy import refusal
 from framework.errors import ConfigError, Problem, did_you_mean
-from framework.registry import FAMILIES
+from framework.registry import FAMILIES, STAGES
 
 Locate = Callable[[str], str]
 
@@ -17,6 +17,12 @@ PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "checkpoint": ((None, {}), "checkpoints need resumable runs"),
     "recover": ((None, "off", {}), "recovery needs the residency engine"),
     "preview": ((None, {}), "previews need the step callback"),
+    "prompt_cache.disk": ((None, False), "prompts are kept in memory only"),
+    "output.report": ((None, False), "there is no report yet"),
+    "output.trace": ((None, False), "there is no trace yet"),
+    "output.keep_artifacts": ((None, False), "artifacts need resumable runs"),
+    "log.level": ((None, "info"), "the log has one level"),
+    "log.nvtx": ((None, False), "profiler ranges come with traces"),
     "sweep.axes": ((None, {}), "a sweep is not one run"),
     "sweep.points": ((None, []), "a sweep is not one run"),
     "sweep.prompts": ((None,), "a sweep is not one run"),
@@ -49,7 +55,7 @@ def cross_problems(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]
     """Yield what does not fit together, and what is refused by name because nothing here could honour it."""
     pipeline = data["pipeline"]
     yield from _backend(pipeline, locate)
-    yield from _layers(pipeline, locate)
+    yield from _components(pipeline, locate)
     yield from _pending(data, locate)
     yield from _without_counterpart(data, locate)
 
@@ -58,7 +64,10 @@ def _backend(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
     backend, family = pipeline.get("backend") or "standard", pipeline.get("family")
     if backend == "modular":
         key = "pipeline.backend"
-        yield Problem(key, "'modular' is not part of this version", locate(key), "use standard or diffusers_pipeline")
+        yield Problem(key, "'modular' is not part of this version", locate(key), "use standard")
+    if backend == "diffusers_pipeline" and backend not in STAGES:
+        key = "pipeline.backend"
+        yield Problem(key, f"'{backend}' is not part of this version", locate(key), "use standard")
     if backend == "standard" and family is None:
         key = "pipeline.family"
         yield Problem(key, "the standard backend needs a family", locate(key), did_you_mean("", FAMILIES.names()))
@@ -70,13 +79,16 @@ def _backend(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
         yield Problem(key, f"the {backend} backend takes no arguments of the call", locate(key))
 
 
-def _layers(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
+def _components(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
     for name, component in pipeline["components"].items():
         layers, lengths = (component or {}).get("layers"), (component or {}).get("num_layers")
         if lengths is not None and len(lengths) != len(layers or []):
             key = f"pipeline.components.{name}.num_layers"
             reason = f"{len(lengths)} lengths for {len(layers or [])} entries of `layers`"
             yield Problem(key, reason, locate(key), "give one for each entry")
+        if (component or {}).get("device") is not None:
+            key = f"pipeline.components.{name}.device"
+            yield Problem(key, "not part of this version: all run on the device of the run", locate(key), "use device")
 
 
 def _pending(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:

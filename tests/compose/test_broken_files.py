@@ -1,4 +1,4 @@
-"""Every file of tests/broken says in its head how it is composed and which lines it gives; nothing more, nothing less."""
+"""Every file of tests/broken says in its head how it is composed and which lines it gives."""
 
 from pathlib import Path
 

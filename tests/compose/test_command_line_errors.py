@@ -77,5 +77,5 @@ def test_a_folder_that_does_not_exist_is_named() -> None:
 
 
 def test_another_root_config_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ConfigError, match="there is no file 'other.yaml'"):
+    with pytest.raises(ConfigError, match=r"there is no file 'other\.yaml'"):
         compose([], Flags(config_name="other"))

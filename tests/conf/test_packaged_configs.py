@@ -16,6 +16,7 @@ from framework.compose.yaml_file import read_document
 from framework.paths import CONF, SCHEMAS
 
 FILES = sorted(path for group in GROUPS for path in (CONF / group).glob("*.yaml"))
+START = "python -m framework run"
 NAMES = [f"{path.parent.name}/{path.stem}" for path in FILES]
 
 
