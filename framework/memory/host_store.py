@@ -30,7 +30,6 @@ class HostStore:
 
         `writable`: the bytes may be written back later, so they get memory of their own.
         """
-        on_host(weights)
         layout = lay_out(weights)
         blob = self._keep(component, name, weights, layout, writable)
         parcel = Parcel(component, name, weights, layout, blob, self.platform.device)
@@ -50,12 +49,3 @@ class HostStore:
         if layout.size_bytes + COPY_RESERVE_BYTES <= self.memory().available_bytes:
             return fill(layout, torch.empty(layout.size_bytes, dtype=torch.uint8), "pageable")
         return leave_mapped(layout)
-
-
-def on_host(weights: Sequence[Weight]) -> None:
-    """Bring weights that lie on a device to the host, so that a component may come from either."""
-    from framework.memory.recipes import take_apart
-
-    for weight in weights:
-        if any(leaf.device.type != "cpu" for leaf in weight.recipe.leaves):
-            weight.recipe = take_apart(weight.tensor.cpu())

@@ -23,7 +23,8 @@ class HostTable:
 
     def __init__(self, component: str, weight: Weight, modules: Sequence[nn.Embedding], device: torch.device) -> None:
         self.name, self.size_bytes = weight.name, weight.tensor.nbytes
-        self._weight, self._device = weight.tensor, device
+        self._device = device
+        self._weight = nn.Parameter(weight.tensor.detach().cpu(), requires_grad=False)
         self._places = tuple(weight.places)
         self._absent = make_placeholder(weight.tensor, device, component, weight.name, weight.name, {})
         self._put(self._absent)
@@ -53,34 +54,28 @@ class HostTable:
             place.holder[place.key] = tensor
 
 
-def pick_tables(
-    component: str, module: nn.Module, weights: list[Weight], device: torch.device, least_bytes: int = TABLE_BYTES
-) -> tuple[list[HostTable], list[Weight]]:
-    """Put the gather-only tables of at least `least_bytes` on the host; return them and the other weights."""
+def gather_only(
+    module: nn.Module, weights: Sequence[Weight], least_bytes: int = TABLE_BYTES
+) -> list[tuple[Weight, list[nn.Embedding]]]:
+    """Return the tables of at least `least_bytes` that only embeddings outside the layers read, with those."""
     embeddings: dict[int, list[nn.Embedding]] = {}
     for part in module.modules():
         if type(part) is nn.Embedding and part.max_norm is None:
             embeddings.setdefault(id(part._parameters["weight"]), []).append(part)
-    tables: list[HostTable] = []
-    others: list[Weight] = []
+    found = []
     for weight in weights:
         readers = embeddings.get(id(weight.tensor), [])
         own = {id(reader._parameters) for reader in readers}
-        gathers_only = bool(readers) and all(id(place.holder) in own for place in weight.places)
-        if gathers_only and weight.owners == {REST} and weight.tensor.nbytes >= least_bytes and _alone(weight, weights):
-            weight.tensor.requires_grad_(False)
-            if weight.tensor.device.type != "cpu":
-                weight.tensor = nn.Parameter(weight.tensor.cpu(), requires_grad=False)
-            tables.append(HostTable(component, weight, readers, device))
-        else:
-            others.append(weight)
-    return tables, others
+        gathered = bool(readers) and all(id(place.holder) in own for place in weight.places)
+        if gathered and weight.owners == {REST} and weight.tensor.nbytes >= least_bytes and _alone(weight, weights):
+            found.append((weight, readers))
+    return found
 
 
 def _alone(weight: Weight, weights: Sequence[Weight]) -> bool:
     """Whether no other weight lies in the same storage as a view of it."""
-    start = weight.tensor.data_ptr()
-    end = start + weight.tensor.nbytes
+    leaf = weight.recipe.leaves[0]
+    start, end = leaf.data_ptr(), leaf.data_ptr() + leaf.nbytes
     others = (leaf for other in weights if other is not weight for leaf in other.recipe.leaves)
     return not any(start <= leaf.data_ptr() < end for leaf in others)
 

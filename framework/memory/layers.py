@@ -61,9 +61,8 @@ def refuse_references(component: str, mode: str, module: nn.Module) -> None:
         for attribute, value in vars(part).items():
             if attribute not in ("_parameters", "_buffers", "_modules") and managed & _tensor_ids(value):
                 where = f"{name or type(part).__name__}.{attribute}"
-                raise _refusal(
-                    component, f"'{where}' ({type(part).__name__}) refers to weights directly", "resident works"
-                )
+                reason = f"{mode} cannot reach the weights that '{where}' ({type(part).__name__}) refers to directly"
+                raise ConfigError.of(f"component_residency.{component}", reason, hint="resident works")
 
 
 def loose_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from torch import nn
 from framework.errors import ConfigError
 from framework.memory.courier import Courier
 from framework.memory.host_store import HostStore
-from framework.memory.host_table import TABLE_BYTES, pick_tables
+from framework.memory.host_table import TABLE_BYTES, HostTable, gather_only
 from framework.memory.layers import Layer, Stack, check_coverage, find_stacks, refuse_references
 from framework.memory.mover import Held, Mover
 from framework.memory.ownership import Weight, collect_weights, joined, split_by_owner
@@ -53,11 +53,15 @@ def attach_streamer(
     refuse_unmovable(component, LAYERWISE, module)
     layers = [layer for stack in stacks for layer in stack.layers]
     weights = collect_weights(component, LAYERWISE, module, [layer.module for layer in layers])
-    own, _ = split_by_owner(weights, len(layers))
-    sizes = [sum(weight.tensor.nbytes for weight in weights_of) for weights_of in own]
-    tables, weights = pick_tables(component, module, weights, resources.courier.platform.device, resources.table_bytes)
-    check_coverage(component, sum(sizes), sum(weight.tensor.nbytes for weight in weights))
+    found = gather_only(module, weights, resources.table_bytes)
+    tabled = {id(weight) for weight, _ in found}
+    weights = [weight for weight in weights if id(weight) not in tabled]
     own, rest = split_by_owner(weights, len(layers))
+    sizes = [sum(weight.tensor.nbytes for weight in group) for group in own]
+    check_coverage(component, sum(sizes), sum(weight.tensor.nbytes for weight in weights))
+    device = resources.courier.platform.device
+    tables = [HostTable(component, weight, readers, device) for weight, readers in found]
+    found.clear()
     streamed = knobs.streamed(_per_stack(layers, sizes))
     del weights
     built = _build_layers(component, layers, own, streamed, resources)

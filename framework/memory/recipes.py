@@ -32,9 +32,12 @@ class Recipe:
 
 
 def take_apart(tensor: Tensor) -> Recipe:
-    """Return the recipe of a parameter or buffer. Raises `CannotRebuild`."""
+    """Return the recipe of a parameter or buffer; leaves lie on the host. Raises `CannotRebuild`."""
     if tensor.device.type == "meta":
         raise CannotRebuild("it lies on the meta device, without data")
+    if tensor.device.type != "cpu" and type(tensor) is type(torch.empty(0, device=tensor.device)):
+        host = tensor.detach().cpu()  # plain for its device, whose tensors may be of a class of their own
+        return take_apart(nn.Parameter(host, requires_grad=False) if isinstance(tensor, nn.Parameter) else host)
     if is_traceable_wrapper_subclass(tensor):
         return _wrapper(tensor)
     attributes = dict(vars(tensor))
@@ -42,8 +45,7 @@ def take_apart(tensor: Tensor) -> Recipe:
     if held:
         raise CannotRebuild(f"{type(tensor).__name__} keeps tensors in its attribute '{held[0]}'")
     leaf = tensor.detach()
-    if type(leaf) is not Tensor:
-        leaf = leaf.as_subclass(Tensor)
+    leaf = (leaf if type(leaf) is Tensor else leaf.as_subclass(Tensor)).cpu()
     if type(tensor) is Tensor:
         return Recipe((leaf,), lambda leaves: _with(leaves[0], attributes), attributes)
     cls = type(tensor)

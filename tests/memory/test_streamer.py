@@ -159,7 +159,7 @@ def test_residents_live_as_long_as_they_are_told(make_resources: Make, sim: Worl
     sim.moves.clear()
     assert torch.equal(build.use(streamer, model, X), expected)
     copied = {str(move.layer) for move in sim.moves if str(move.layer).startswith("blocks")}
-    assert (idle == streamer.device_bytes or idle > live(sim) - 1) and live(sim) == idle
+    assert live(sim) == idle
     assert len(copied) == (3 if lifetime == "retained" else 6)
     streamer.release_all()
     assert live(sim) == 0
@@ -316,7 +316,7 @@ def test_load_all_pauses_streaming_and_release_all_ends_it(make_resources: Make,
     streamer = build.stream(model, make_resources(), resident=2)
     streamer.load_all()
     streamer.load_all()
-    weights = [parameter for parameter in model.parameters()]
+    weights = list(model.parameters())
     assert not any(isinstance(weight, Placeholder) for weight in weights)
     y: Tensor = X.to("sim")
     for _ in range(3):
