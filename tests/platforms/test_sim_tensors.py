@@ -146,6 +146,24 @@ def test_views_share_memory_and_writes_through_them_show(sim: World) -> None:
     assert sim.device(0).ledger.live_bytes == live
 
 
+def test_a_view_runs_no_kernel_and_a_reshape_at_most_one(sim: World) -> None:
+    x = torch.ones(4, 6, device="sim")
+    kernels = sim.num_kernels
+    x.t()[1:].unsqueeze(0).expand(2, 5, 4).view(torch.int32)
+    assert sim.num_kernels == kernels
+    x.t().reshape(-1)
+    assert sim.num_kernels == kernels + 1
+
+
+def test_a_view_of_an_ordinary_tensor_is_ordinary_in_inference_mode(sim: World) -> None:
+    x = torch.ones(4, device="sim")
+    with torch.inference_mode():
+        part = x[:2]
+        assert not part.is_inference()
+        assert (x + 1).is_inference()
+    assert part.add_(1).tolist() == [2, 2]
+
+
 def test_memory_may_be_seen_as_another_dtype(sim: World, platform: SimPlatform) -> None:
     arena = platform.reserve(4096)
     weight = arena[512:544].view(torch.float32).view(2, 4)

@@ -26,6 +26,8 @@ def test_tensors_can_move_between_devices() -> None:
     z = torch.zeros(4, device="sim:0").copy_(y)
     assert y.device == torch.device("sim:1")
     assert (z + x).tolist() == [0, 2, 4, 6]
+    x.add_(1)  # the copy read it on the other device's stream, and is waited for
+    assert y.tolist() == [0, 1, 2, 3]
     assert x.to("sim:1", torch.float64).dtype == torch.float64
     assert [move.direction for move in world.moves[:2]] == ["p2p", "p2p"]
 

@@ -1,7 +1,7 @@
 """One device allocation: who wrote and read which of its bytes, and what is still on its way. No torch.
 
-Order is kept per byte range, so that two slots of one buffer never look like a race. Old records that a newer write
-only partly covers may stay: whoever is ordered after the newer one is ordered after them too.
+Order is kept per byte range, so that two slots of one buffer never look like a race. Records older than a write may
+stay: whoever is ordered after the write is ordered after them too.
 """
 
 from collections.abc import Callable
@@ -88,17 +88,10 @@ class Block:
     def write(self, lo: int, hi: int, stream: Stream, op: str) -> None:
         """Check and note a write of bytes lo..hi by the operation now at the end of `stream`."""
         ordered = self._after_writes(lo, hi, stream, op, "overwrites")
-        covered = []
-        for key, (sequence, reader) in self.reads.items():
-            number, start, end = key
-            if start < hi and lo < end:
-                if not stream.knows(number, sequence):
-                    ordered = False
-                    self._race(f"{op} on {stream} overwrites bytes that {reader} on stream{number} may still read")
-                elif lo <= start and end <= hi:
-                    covered.append(key)
-        for key in covered:
-            del self.reads[key]
+        for (number, start, end), (sequence, reader) in self.reads.items():
+            if start < hi and lo < end and not stream.knows(number, sequence):
+                ordered = False
+                self._race(f"{op} on {stream} overwrites bytes that {reader} on stream{number} may still read")
         if ordered and self.pending:
             self.settle(lo, hi)
         if self.retired:

@@ -134,11 +134,9 @@ def poison(raw: torch.Tensor) -> None:
 def _hull(raw: torch.Tensor) -> tuple[int, int]:
     size = raw.element_size()
     lo = int(raw.storage_offset()) * size
-    if raw.is_contiguous():
+    if raw.is_contiguous():  # so is every tensor without elements
         return lo, lo + raw.numel() * size
     last = 0
     for length, stride in zip(raw.shape, raw.stride(), strict=True):
-        if length == 0:
-            return lo, lo
         last += int((length - 1) * stride)
     return lo, lo + (last + 1) * size

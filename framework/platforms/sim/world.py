@@ -66,7 +66,7 @@ class Device:
 
 
 class World:
-    """The state of a simulated machine.
+    """The state of a simulated machine. Launch from one host thread: more would leave order and time to chance.
 
     `strict`: a race raises where it happens; else it is only noted and shows as NaN. `pinned_bytes` caps page-locked
     host memory (None: half of the host's), `capacity_bytes` each device (None: the profile's memory less its reserve).
