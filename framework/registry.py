@@ -93,6 +93,7 @@ STAGES: Registry[Any] = Registry(
         "denoise": "stages.denoise:Denoise",
         "decode": "stages.decode:Decode",
         "export": "stages.export:Export",
+        "diffusers_pipeline": "stages.diffusers_pipeline:DiffusersPipeline",
     },
     attributes=("inputs", "outputs", "run"),
 )
@@ -100,7 +101,13 @@ FAMILIES: Registry[Any] = Registry(
     "family", {"wan": "stages.families.wan:WanFamily"}, attributes=("encode", "denoise", "decode")
 )
 STRATEGIES: Registry[Any] = Registry(
-    "strategy", {"resident": "strategies.resident:Resident"}, attributes=("prepare", "finish_use")
+    "strategy",
+    {
+        "resident": "strategies.resident:Resident",
+        "component-offload": "strategies.component_offload:ComponentOffload",
+        "layerwise-offload": "strategies.layerwise_offload:LayerwiseOffload",
+    },
+    attributes=("prepare", "finish_use"),
 )
 
 register_stage = STAGES.register

@@ -1,19 +1,16 @@
 """From a component on the host to one that streams: split weights, decide tiers, make parcels. Imports torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from torch import nn
 
 from framework.errors import ConfigError
-from framework.memory.courier import Courier
-from framework.memory.host_store import HostStore
-from framework.memory.host_table import TABLE_BYTES, HostTable, gather_only
+from framework.memory.host_table import HostTable, gather_only
 from framework.memory.layers import Layer, Stack, check_coverage, find_stacks, refuse_references
 from framework.memory.mover import Held, Mover
 from framework.memory.ownership import Weight, collect_weights, joined, split_by_owner
 from framework.memory.policy import Knobs
-from framework.memory.ring import Ring
+from framework.memory.resources import Resources
 from framework.memory.streamer import ResidentLayer, StreamedLayer, Streamer
 from framework.spec import Placement
 
@@ -24,32 +21,18 @@ LAYERWISE = "layerwise-offload"
 WHOLE = "component-offload"
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What all components on one device share. `rings` are found by name; components that give one name share it."""
-
-    courier: Courier
-    store: HostStore
-    rings: dict[str, Ring] = field(default_factory=dict)
-    table_bytes: int = TABLE_BYTES
-
-    def ring(self, name: str) -> Ring:
-        return self.rings.setdefault(name, Ring(self.courier))
-
-
 def attach_streamer(
     component: str,
     module: nn.Module,
     knobs: Knobs,
     resources: Resources,
     stacks: Sequence[Stack] | None = None,
-    ring_name: str | None = None,
 ) -> Streamer:
     """Take the weights of `module` into host parcels and hook its layers; placeholders stay in the modules.
 
     Raises `ConfigError` naming the component before anything has been moved. Not to be repeated before `detach`.
     """
-    stacks = find_stacks(component, module) if stacks is None else stacks
+    stacks = find_stacks(component, module, resources.layers.get(component, ())) if stacks is None else stacks
     refuse_unmovable(component, LAYERWISE, module)
     layers = [layer for stack in stacks for layer in stack.layers]
     weights = collect_weights(component, LAYERWISE, module, [layer.module for layer in layers])
@@ -59,7 +42,7 @@ def attach_streamer(
     own, rest = split_by_owner(weights, len(layers))
     sizes = [sum(weight.tensor.nbytes for weight in group) for group in own]
     check_coverage(component, sum(sizes), sum(weight.tensor.nbytes for weight in weights))
-    device = resources.courier.platform.device
+    device = resources.platform.device
     tables = [HostTable(component, weight, readers, device) for weight, readers in found]
     found.clear()
     streamed = knobs.streamed(_per_stack(layers, sizes))
@@ -69,7 +52,7 @@ def attach_streamer(
         component,
         module,
         resources.courier,
-        resources.ring(ring_name or component),
+        resources.ring(component),
         built,
         _hold(component, rest, resources),
         tables,
@@ -98,7 +81,7 @@ def refuse_unmovable(component: str, mode: str, module: nn.Module) -> None:
     refuse_references(component, mode, module)
 
 
-def placed_knobs(placement: Placement, stacks: Sequence[Stack]) -> Knobs:
+def placed_knobs(placement: Placement, stacks: Sequence[Stack], park: bool = False) -> Knobs:
     """Return the knobs of a placement in whole layers of the stacks that the module really has."""
     from framework.compose.knobs import DEFAULTS, Amount, read_amount, to_knob
 
@@ -112,7 +95,7 @@ def placed_knobs(placement: Placement, stacks: Sequence[Stack]) -> Knobs:
 
     prefetch, _ = layers("prefetch", placement.prefetch.written if placement.prefetch else None)
     resident, resident_bytes = layers("resident", placement.resident.written if placement.resident else None)
-    return Knobs(prefetch, resident, resident_bytes, placement.policy or "strided", placement.lifetime or "use")
+    return Knobs(prefetch, resident, resident_bytes, placement.policy or "strided", placement.lifetime or "use", park)
 
 
 def _build_layers(

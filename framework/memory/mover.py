@@ -124,6 +124,12 @@ class Mover:
         self._courier.let_compute_follow()
         return [name for held in self._held for name in held.drop()]
 
+    def detach(self) -> None:
+        """Leave the weights in their modules, on the host."""
+        self.drop()
+        for held in self._held:
+            install(held.parcel.bind_host())
+
 
 def changed_weight(component: str, names: Sequence[str]) -> ChangedWeight:
     """Return the error that names weights changed on the device."""

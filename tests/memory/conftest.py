@@ -7,7 +7,7 @@ import memory_builders
 import pytest
 import torch
 
-from framework.memory.layerwise import Resources
+from framework.memory.resources import Resources
 from framework.platforms.sim.testing import sim
 
 __all__ = ["sim"]

@@ -10,20 +10,29 @@ from framework.memory.courier import Courier
 from framework.memory.host_budget import HostMemory
 from framework.memory.host_store import HostStore
 from framework.memory.layers import find_stacks
-from framework.memory.layerwise import Resources, attach_streamer
+from framework.memory.layerwise import attach_streamer
 from framework.memory.pin_ledger import GIB, PinLedger
 from framework.memory.policy import Knobs
+from framework.memory.resources import Resources
 from framework.memory.streamer import Streamer
 from framework.platforms import make_platform
 
 PLENTY = HostMemory(64 * GIB, 64 * GIB)
 
 
-def resources(*, available: int = 64 * GIB, table_bytes: int = 2**40, device: str = "sim", **store: Any) -> Resources:
+def resources(
+    *,
+    available: int = 64 * GIB,
+    table_bytes: int = 2**40,
+    device: str = "sim",
+    shared_ring: Sequence[str] = (),
+    **store: Any,
+) -> Resources:
     platform = make_platform(device)
     ledger = PinLedger(HostMemory(64 * GIB, available))
     courier = Courier(platform, staging_bytes=512)
-    return Resources(courier, HostStore(platform, ledger, memory=lambda: PLENTY, **store), table_bytes=table_bytes)
+    host = HostStore(platform, ledger, memory=lambda: PLENTY, **store)
+    return Resources(courier, host, ring_names=dict.fromkeys(shared_ring, "shared"), table_bytes=table_bytes)
 
 
 class Block(nn.Module):
@@ -79,10 +88,10 @@ def paths(model: nn.Module) -> tuple[str, ...]:
 
 
 def stream(model: nn.Module, shared: Resources, prefetch: int = 1, resident: int = 0, **options: Any) -> Streamer:
-    ring_name = options.pop("ring_name", None)
+    component = options.pop("component", "transformer")
     chosen = knobs(model, prefetch, resident, **options)
     stacks = find_stacks("transformer", model, paths(model))
-    return attach_streamer("transformer", model, chosen, shared, stacks, ring_name)
+    return attach_streamer(component, model, chosen, shared, stacks)
 
 
 def use(streamer: Streamer, model: nn.Module, x: Tensor, steps: int = 3) -> Tensor:

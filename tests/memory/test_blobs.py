@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from framework.errors import ConfigError
 from framework.memory.blobs import ALIGNMENT_BYTES, fill, lay_out
 from framework.memory.host_store import HostStore
-from framework.memory.layerwise import Resources, attach_mover
+from framework.memory.layerwise import attach_mover
 from framework.memory.ownership import collect_weights
 from framework.memory.parcel import Parcel, install
+from framework.memory.resources import Resources
 
 Make = Callable[..., Resources]
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from framework.memory.absent import AbsentWeight
-from framework.memory.layerwise import Resources, attach_streamer
+from framework.memory.layerwise import attach_streamer
+from framework.memory.resources import Resources
 from framework.memory.streamer import Streamer
 from framework.platforms.sim.world import World
 

@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from framework.memory.host_budget import HostMemory
-from framework.memory.layerwise import Resources, attach_streamer
+from framework.memory.layerwise import attach_streamer
 from framework.memory.pin_ledger import GIB
+from framework.memory.resources import Resources
 from framework.platforms.sim.world import World
 
 Make = Callable[..., Resources]

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from framework.memory.absent import AbsentWeight
-from framework.memory.layerwise import Resources, attach_mover
+from framework.memory.layerwise import attach_mover
 from framework.memory.mover import Mover
+from framework.memory.resources import Resources
 from framework.platforms.sim.world import World
 
 Make = Callable[..., Resources]

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from framework.memory import streamer as streamer_module
 from framework.memory.absent import AbsentWeight
-from framework.memory.layerwise import Resources
 from framework.memory.ownership import Weight
+from framework.memory.resources import Resources
 from framework.memory.streamer import Streamer
 from framework.platforms.sim.platform import SimPlatform
 from framework.platforms.sim.testing import planted_race

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from framework.errors import ConfigError, StageError
 from framework.memory.absent import AbsentWeight, Placeholder
-from framework.memory.layerwise import Resources
 from framework.memory.parcel import ChangedWeight
+from framework.memory.resources import Resources
 from framework.platforms.sim.world import World
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
@@ -351,14 +351,15 @@ def test_host_memory_and_ledger_are_flat_over_twenty_uses(make_resources: Make, 
 
 def test_two_components_share_one_ring(make_resources: Make, sim: World) -> None:
     """Wan's experts, of different depth: one ring serves both, and the second's head comes before its first call."""
-    shared = make_resources()
+    names = ("transformer", "transformer_2")
+    shared = make_resources(shared_ring=names)
     high, low = build.layered([8] * 4, seed=1), build.layered([24] * 6, seed=2)
     expected = build.reference(low, build.reference(high, X))
-    streamers = [build.stream(model, shared, prefetch=1, ring_name="experts") for model in (high, low)]
+    streamers = [build.stream(m, shared, prefetch=1, component=n) for m, n in zip((high, low), names, strict=True)]
     for _ in range(2):
         y = build.use(streamers[0], high, X)
         assert torch.equal(build.use(streamers[1], low, y), expected)
-    ring = shared.ring("experts")
+    ring = shared.ring("transformer_2")
     streamers[0].start()
     held = live(sim)
     streamers[1].start()

@@ -1,0 +1,56 @@
+"""What all components on one device share: platform, copy stream, host budget, rings. Imports torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from framework.memory.courier import Courier
+from framework.memory.host_budget import read_host_memory
+from framework.memory.host_store import HostStore
+from framework.memory.host_table import TABLE_BYTES
+from framework.memory.pin_ledger import PinLedger
+from framework.memory.ring import Ring
+from framework.platforms import make_platform
+from framework.platforms.protocol import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Make one for each device and hand it to every strategy there.
+
+    `layers` are the YAML's block-list paths by component; `ring_names` lets components share a ring (the two experts
+    of one stage): those with one name have one ring. `parked` components give up what lies outside their layers
+    between uses.
+    """
+
+    courier: Courier
+    store: HostStore
+    layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ring_names: Mapping[str, str] = field(default_factory=dict)
+    parked: frozenset[str] = frozenset()
+    table_bytes: int = TABLE_BYTES
+    rings: dict[str, Ring] = field(default_factory=dict)
+
+    @property
+    def platform(self) -> Platform:
+        return self.courier.platform
+
+    def ring(self, component: str) -> Ring:
+        """Return the ring of `component`, made on first use."""
+        name = self.ring_names.get(component, component)
+        return self.rings.setdefault(name, Ring(self.courier))
+
+
+def make_resources(
+    device: "torch.device | Platform",
+    *,
+    pinned_budget_bytes: int | None = None,
+    layers: Mapping[str, tuple[str, ...]] | None = None,
+    ring_names: Mapping[str, str] | None = None,
+    parked: frozenset[str] = frozenset(),
+) -> Resources:
+    """Return fresh resources for a device (or its platform), with what the host has left now as the pin budget."""
+    platform = make_platform(str(device)) if isinstance(device, torch.device) else device
+    ledger = PinLedger(read_host_memory(), pinned_budget_bytes)
+    return Resources(Courier(platform), HostStore(platform, ledger), layers or {}, ring_names or {}, parked)

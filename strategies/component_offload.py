@@ -1,0 +1,76 @@
+"""Strategy `component-offload`: the whole component comes for a use and leaves after it. Imports torch."""
+
+import torch
+from torch import nn
+
+from framework.memory.casting import Undo, cast_parameters
+from framework.memory.layerwise import attach_mover
+from framework.memory.mover import changed_weight
+from framework.memory.resources import Resources, make_resources
+from framework.registry import register_strategy
+from framework.spec import Placement
+
+
+@register_strategy("component-offload")
+class ComponentOffload:
+    """Keeps the weights on the host and drops the device's copy after each use; nothing is copied back."""
+
+    def __init__(
+        self,
+        component: str,
+        module: nn.Module,
+        placement: Placement,
+        device: torch.device,
+        resources: Resources | None = None,
+    ) -> None:
+        self.component = component
+        self._module = module
+        self._mover = attach_mover(component, module, resources or make_resources(device))
+        self._dtype: torch.dtype | None = None
+        self._undo_cast: Undo | None = None
+
+    def prepare(self, dtype: torch.dtype | None = None) -> None:
+        """Start the copies; a failed one leaves the component on the host."""
+        self._restore_dtype()
+        self._dtype = dtype
+        self._mover.start()
+
+    def wait(self) -> None:
+        self._mover.install()
+        if self._dtype is not None:
+            self._undo_cast = cast_parameters(self._module, self._dtype)
+            self._dtype = None
+
+    def finish_use(self) -> None:
+        """Leave the device. Raises `ChangedWeight` after that if a weight was written to."""
+        self._restore_dtype()
+        changed = self._mover.drop()
+        if changed:
+            raise changed_weight(self.component, changed)
+
+    def finish_request(self, preferred: bool, warmup: bool = False) -> None:
+        """Be on the host; only after a warm-up a preferred component comes back, for the first real request."""
+        self.finish_use()
+        if preferred and warmup:
+            self.prepare()
+            self.wait()
+
+    def prefetch(self, beside_active: bool) -> bool:
+        """Come early, but never beside another component in use."""
+        if beside_active:
+            return False
+        try:
+            self.prepare()
+        except torch.OutOfMemoryError:
+            return False
+        return True
+
+    def detach(self) -> None:
+        """Leave the weights in the module, on the host."""
+        self._restore_dtype()
+        self._mover.detach()
+
+    def _restore_dtype(self) -> None:
+        if self._undo_cast is not None:
+            self._undo_cast()
+            self._undo_cast = None

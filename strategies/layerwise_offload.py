@@ -1,0 +1,75 @@
+"""Strategy `layerwise-offload`: layers are streamed through a ring of device slots while they run. Imports torch."""
+
+import torch
+from torch import nn
+
+from framework.errors import ConfigError
+from framework.memory.casting import main_dtype
+from framework.memory.layers import find_stacks
+from framework.memory.layerwise import attach_streamer, placed_knobs
+from framework.memory.resources import Resources, make_resources
+from framework.registry import register_strategy
+from framework.spec import Placement
+
+
+@register_strategy("layerwise-offload")
+class LayerwiseOffload:
+    """Holds a ring and the resident layers for the time of a use; what lies outside the layers stays."""
+
+    def __init__(
+        self,
+        component: str,
+        module: nn.Module,
+        placement: Placement,
+        device: torch.device,
+        resources: Resources | None = None,
+    ) -> None:
+        self.component = component
+        self._own_dtype = main_dtype(module)
+        shared = resources or make_resources(device)
+        stacks = find_stacks(component, module, shared.layers.get(component, ()))
+        knobs = placed_knobs(placement, stacks, park=component in shared.parked)
+        self._streamer = attach_streamer(component, module, knobs, shared, stacks)
+
+    def prepare(self, dtype: torch.dtype | None = None) -> None:
+        """Reserve the ring and start the first copies. Refuses a dtype that the streamed bytes do not have."""
+        if dtype is not None and dtype != self._own_dtype:
+            raise ConfigError.of(
+                f"component_residency.{self.component}",
+                f"layerwise-offload streams weights as loaded ({self._own_dtype}); this use wants {dtype}",
+                hint=f"set pipeline.components.{self.component}.dtype, or use component-offload",
+            )
+        self._streamer.start()
+
+    def wait(self) -> None:
+        self._streamer.wait()
+
+    def finish_use(self) -> None:
+        self._streamer.finish()
+
+    def finish_request(self, preferred: bool, warmup: bool = False) -> None:
+        """Be idle; only after a warm-up the head of a preferred component is fetched for the first real request."""
+        self._streamer.finish()
+        if preferred and warmup and not self._streamer.has_residents:
+            self._streamer.start()
+
+    def prefetch(self, beside_active: bool) -> bool:
+        """Fetch the head early; beside another component only what brings no residents."""
+        if beside_active and not self._streamer.fits_beside:
+            return False
+        try:
+            self._streamer.start()
+        except torch.OutOfMemoryError:
+            return False
+        return True
+
+    def load_all(self) -> None:
+        """Bring every layer to the device until `release_all`, for compilation and edits."""
+        self._streamer.load_all()
+
+    def release_all(self) -> None:
+        self._streamer.release_all()
+
+    def detach(self) -> None:
+        """Take the hooks off and leave the weights in the module, on the host."""
+        self._streamer.detach()
