@@ -1,7 +1,5 @@
 """The stage graph: order, and every refusal with its file and line (the lines themselves are in tests/broken)."""
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,11 +35,10 @@ class Hint(Step):
 
 
 @pytest.fixture(autouse=True)
-def kinds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, cls in {"test-step": Step, "test-encode": Encode, "test-draw": Draw, "test-hint": Hint}.items():
         monkeypatch.setitem(STAGES._loaded, name, cls)
         monkeypatch.setitem(STAGES._shown, name, name)
-    yield
 
 
 def pipeline(*stages: StageSpec) -> PipelineSpec:

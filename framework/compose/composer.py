@@ -10,6 +10,7 @@ from framework.compose.checks import check_required, cross_problems, hint_for_un
 from framework.compose.groups import check_choices, config_folders
 from framework.compose.layers import build_sources, component_facts
 from framework.compose.legacy import legacy_name
+from framework.compose.listed import with_listed_components
 from framework.compose.overrides import Override, read_overrides
 from framework.compose.plugins import announce_entry_points, load_plugins, plugins_of_environment
 from framework.compose.provenance import Provenance, trace
@@ -90,7 +91,7 @@ def compose_saved(
 def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     """Check composed data and build the `RunSpec`; raises `ConfigError` with every problem found."""
     provenance = composed.provenance
-    data = checked_data(composed)
+    data = with_listed_components(checked_data(composed), provenance.locate)
     check_required(data, provenance.locate)
     problems = list(cross_problems(data, provenance.locate))
     pipeline = build_pipeline(data["pipeline"])

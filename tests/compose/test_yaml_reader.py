@@ -100,7 +100,9 @@ def test_key_paths_are_written_with_dots_and_brackets() -> None:
 @settings(max_examples=400, deadline=None)
 @given(st.text(st.sampled_from("ab:-[]{}&*!<>|'\"# \n\t,?%@`0.é"), max_size=60))
 def test_no_text_gives_anything_but_data_or_a_line(text: str) -> None:
+    problems = []
     try:
         read(text)
     except ConfigError as error:
-        assert all(str(problem).startswith("x.yaml:") for problem in error.problems)
+        problems = [str(problem) for problem in error.problems]
+    assert all(problem.startswith("x.yaml:") for problem in problems)
