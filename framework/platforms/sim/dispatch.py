@@ -14,8 +14,8 @@ from framework.platforms.sim.world import Device, current, device_of
 
 aten = torch.ops.aten
 
-_RECIPES: dict[Any, Recipe] = {}  # a cache of what the schemas say
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_INERT = frozenset({int, float, bool, type(None), torch.dtype})
 
 
 class _Call:
@@ -32,11 +32,12 @@ class _Call:
         self.foreign = self.host_result = False
         self.raw: list[Any] = []
         for value in args:
-            if type(value) is SimTensor:
+            kind = type(value)
+            if kind is SimTensor:
                 self.sims.append(value)
                 self.raw.append(value.raw)
             else:
-                self.raw.append(self._take(value))
+                self.raw.append(value if kind in _INERT else self._take(value))
         self.options = {name: self._take(value) for name, value in kwargs.items()} if kwargs else kwargs
         self.device = self.target = self._one_device()
         if kwargs:
@@ -96,12 +97,11 @@ class _Call:
 
 def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run `func`; raises `SimRace`, `SimOOM`, or `RuntimeError` for operands on different devices."""
-    special = _SPECIAL.get(func)
-    if special is not None:
-        return special(*args, **kwargs)
-    recipe = _RECIPES.get(func)
+    recipe = _KNOWN.get(func)
     if recipe is None:
-        recipe = _RECIPES[func] = learn(func)
+        recipe = _KNOWN[func] = learn(func)
+    elif type(recipe) is not Recipe:
+        return recipe(*args, **kwargs)
     if recipe.composite:
         return func.decompose(*args, **kwargs)
     call = _Call(recipe, args, kwargs)
@@ -300,7 +300,8 @@ def _incompatible(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     return False
 
 
-_SPECIAL: dict[Any, Any] = {
+# What to do with an operator: a function of its own, or the recipe learnt when it was first met.
+_KNOWN: dict[Any, Any] = {
     aten._has_compatible_shallow_copy_type.default: _incompatible,
     aten.copy_.default: _copy_,
     aten._to_copy.default: _to_copy,
