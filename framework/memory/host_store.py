@@ -28,11 +28,14 @@ class HostStore:
     def make_parcel(self, component: str, name: str, weights: Sequence[Weight], writable: bool = False) -> Parcel:
         """Take `weights` out of their modules into a parcel, leaving placeholders.
 
-        `writable`: the bytes may be written back later, so they get memory of their own.
+        `writable`: for buffers. Their bytes may be written back, so they get memory of their own; and between uses the
+        modules have them on the host, for pipelines read some (a VAE's latent statistics) outside any call.
         """
         layout = lay_out(weights)
         blob = self._keep(component, name, weights, layout, writable)
         parcel = Parcel(component, name, weights, layout, blob, self.platform.device)
+        if writable:
+            parcel.idle = parcel.bind_host()
         parcel.clear()
         return parcel
 

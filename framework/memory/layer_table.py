@@ -32,14 +32,23 @@ _DIFFUSERS = {
     "ZImageTransformer2DModel": "noise_refiner context_refiner layers",
 }
 _VAE = "encoder.down_blocks encoder.mid_block decoder.mid_block decoder.up_blocks"
-_VAES = dict.fromkeys(("AutoencoderKL", "AutoencoderKLFlux2", "AutoencoderKLQwenImage", "AutoencoderKLWan"), _VAE)
+_VAE_CLASSES = """
+AutoencoderKL AutoencoderKLCogVideoX AutoencoderKLFlux2 AutoencoderKLHunyuanVideo AutoencoderKLHunyuanVideo15
+AutoencoderKLLTXVideo AutoencoderKLLTX2Video AutoencoderKLQwenImage AutoencoderKLWan
+"""
+_VAES = {
+    **dict.fromkeys(_VAE_CLASSES.split(), _VAE),
+    "AutoencoderDC": "encoder.down_blocks decoder.up_blocks",
+    "AutoencoderKLMochi": "encoder.down_blocks decoder.up_blocks",
+}
 _TRANSFORMERS = {
     "CLIPTextModel": "text_model.encoder.layers|encoder.layers",
     "CLIPTextModelWithProjection": "text_model.encoder.layers|encoder.layers",
     "CLIPVisionModel": "vision_model.encoder.layers|encoder.layers",
     "CLIPVisionModelWithProjection": "vision_model.encoder.layers|encoder.layers",
     "Gemma2Model": "layers",
-    "Gemma3ForConditionalGeneration": "model.language_model.layers model.vision_tower.vision_model.encoder.layers",
+    "Gemma3ForConditionalGeneration": "model.language_model.layers "
+    "model.vision_tower.vision_model.encoder.layers|model.vision_tower.encoder.layers",
     "GlmModel": "layers",
     "LlamaForCausalLM": "model.layers",
     "LlamaModel": "layers",
@@ -49,7 +58,7 @@ _TRANSFORMERS = {
     "Qwen3ForCausalLM": "model.layers",
     "Qwen3Model": "layers",
     "Qwen3VLForConditionalGeneration": "model.visual.blocks model.language_model.layers",
-    "SiglipVisionModel": "vision_model.encoder.layers",
+    "SiglipVisionModel": "vision_model.encoder.layers|encoder.layers",
     "T5EncoderModel": "encoder.block",
     "UMT5EncoderModel": "encoder.block",
 }

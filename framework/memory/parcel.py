@@ -50,7 +50,7 @@ class Parcel:
             make_placeholder(weight.tensor, device, component, name, weight.name, weight.recipe.attributes)
             for weight in weights
         ]
-        self.absent = self._bind_tensors(absent)
+        self.idle = self._bind_tensors(absent)
 
     def bind(self, memory: Tensor) -> Bound:
         """Return the weights as views of `memory`, a uint8 tensor that holds the blob's bytes."""
@@ -73,8 +73,8 @@ class Parcel:
         return torch.empty_strided(piece.size, piece.stride, dtype=piece.dtype)  # no elements, so no bytes
 
     def clear(self) -> None:
-        """Put the placeholders in place."""
-        install(self.absent)
+        """Put in place what is there between uses: placeholders, or the host's own buffers."""
+        install(self.idle)
 
     def changed(self, memory: Tensor) -> list[str]:
         """Return the names of weights whose bytes in `memory` differ from the host's. Waits for the device."""

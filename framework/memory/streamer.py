@@ -137,7 +137,7 @@ class Streamer:
         self._active = False
         self._courier.let_compute_follow()
         for layer in self._streamed:
-            install(layer.parcel.absent)
+            install(layer.parcel.idle)
             if layer.slot is not None:
                 self._release(layer)
         if self._park:
@@ -216,7 +216,7 @@ class Streamer:
         if slot is None:  # streaming is paused, or the call never got its weights
             return
         platform = self._platform
-        for holder, tensors in layer.parcel.absent:
+        for holder, tensors in layer.parcel.idle:
             holder.update(tensors)
         slot.done = platform.record_event(platform.current_stream())
         slot.busy = False

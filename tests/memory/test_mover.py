@@ -121,6 +121,24 @@ def _moves(model: nn.Module, shared: Resources, mode: str) -> tuple[list[Callabl
     return [streamer.start, streamer.wait], streamer.finish
 
 
+@pytest.mark.parametrize("mode", ["component", "parked"])
+def test_buffers_can_be_read_between_uses_with_their_last_value(make_resources: Make, mode: str) -> None:
+    """Pipelines read a VAE's latent statistics outside its calls."""
+    model = nn.Sequential(nn.ModuleList([Buffered()])).requires_grad_(False)
+    layer = model[0][0]
+    scale = layer.scale.clone()
+    begin, end = _moves(model, make_resources(), mode)
+    assert torch.equal(layer.scale, scale)
+    for step in begin:
+        step()
+    layer(X.to("sim"))
+    assert layer.scale.device.type == "sim"
+    end()
+    assert torch.equal(layer.scale, scale)
+    assert layer.count.item() == 1
+    layer.lazy = None
+
+
 def test_ties_hold_over_three_cycles_and_changes_show_at_the_other_end(make_resources: Make) -> None:
     """OC-05."""
     model = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 6, bias=False)).requires_grad_(False)
