@@ -1,4 +1,4 @@
-"""Train the embedded text-to-video model `digits` from scratch, on a CPU, in about two hours of one core.
+"""Train the embedded text-to-video model `digits` from scratch, on a CPU, in about an hour and a half of one core.
 
     python tools/train_digits.py conf/models/digits --work /tmp/digits
 
@@ -387,8 +387,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--vae-steps", type=int, default=3000)
-    parser.add_argument("--base-steps", type=int, default=7000)
-    parser.add_argument("--expert-steps", type=int, default=2400, help="both experts together")
+    parser.add_argument("--base-steps", type=int, default=3000)
+    parser.add_argument("--expert-steps", type=int, default=1200, help="both experts together")
     parser.add_argument("--until", choices=["vae", "base", "experts"], default="experts")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
