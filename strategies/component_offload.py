@@ -1,7 +1,7 @@
 """Strategy `component-offload`: the whole component comes for a use and leaves after it. Imports torch."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from framework.memory.casting import Undo, cast_parameters
 from framework.memory.layerwise import attach_mover
@@ -64,6 +64,11 @@ class ComponentOffload:
         except torch.OutOfMemoryError:
             return False
         return True
+
+    def host_weights(self) -> dict[str, Tensor]:
+        """Return the weights on the host by name, for edits in place; nothing stays on the device meanwhile."""
+        self._restore_dtype()
+        return self._mover.host_weights()
 
     def detach(self) -> None:
         """Leave the weights in the module, on the host."""

@@ -1,7 +1,7 @@
 """Strategy `layerwise-offload`: layers are streamed through a ring of device slots while they run. Imports torch."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from framework.errors import ConfigError
 from framework.memory.casting import main_dtype
@@ -69,6 +69,10 @@ class LayerwiseOffload:
 
     def release_all(self) -> None:
         self._streamer.release_all()
+
+    def host_weights(self) -> dict[str, Tensor]:
+        """Return the weights on the host by name, for edits in place; nothing stays on the device meanwhile."""
+        return self._streamer.host_weights()
 
     def detach(self) -> None:
         """Take the hooks off and leave the weights in the module, on the host."""

@@ -28,7 +28,8 @@ class AbsentWeight(FrameworkError):
         used = f" by {operation}" if operation else ""
         super().__init__(
             f"component '{component}': weight '{tensor}' of '{layer}' was used{used} while it is not on the device; "
-            f"only a call of '{layer}' brings it there (component_residency.{component}=resident keeps it)"
+            f"weights come with a use of the component, a layer's with its own call "
+            f"(component_residency.{component}=resident keeps them there)"
         )
 
 

@@ -100,6 +100,14 @@ def leave_mapped(layout: Layout) -> Blob:
     return Blob(layout.size_bytes, "mapped", layout.sources)
 
 
+def take_off_file(blob: Blob) -> Blob:
+    """Return a copy of a mapped blob in memory of its own."""
+    memory = torch.empty(blob.size_bytes, dtype=torch.uint8)
+    for source in blob.sources:
+        memory.narrow(0, source.offset_bytes, source.data.numel()).copy_(source.data)
+    return Blob(blob.size_bytes, "pageable", (Source(0, memory),), memory)
+
+
 def align(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 

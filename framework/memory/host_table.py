@@ -22,9 +22,9 @@ class HostTable:
     """One table and every embedding that reads it. Indices come to the host, rows go to the device."""
 
     def __init__(self, component: str, weight: Weight, modules: Sequence[nn.Embedding], device: torch.device) -> None:
-        self.name, self.size_bytes = weight.name, weight.tensor.nbytes
+        self.names = tuple(place.name for place in weight.places)
         self._device = device
-        self._weight = nn.Parameter(weight.tensor.detach().cpu(), requires_grad=False)
+        self.weight = nn.Parameter(weight.tensor.detach().cpu(), requires_grad=False)
         self._places = tuple(weight.places)
         self._absent = make_placeholder(weight.tensor, device, component, weight.name, weight.name, {})
         self._put(self._absent)
@@ -39,10 +39,10 @@ class HostTable:
         """Remove the hooks and leave the table in its module."""
         for handle in self._handles:
             handle.remove()
-        self._put(self._weight)
+        self._put(self.weight)
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        self._put(self._weight)
+        self._put(self.weight)
         return tuple(_to_host(value) for value in args), {name: _to_host(value) for name, value in kwargs.items()}
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> Any:

@@ -124,6 +124,14 @@ class Mover:
         self._courier.let_compute_follow()
         return [name for held in self._held for name in held.drop()]
 
+    def host_weights(self) -> dict[str, Tensor]:
+        """Leave the device and return the weights on the host, by dotted name, for edits in place.
+
+        The next start brings them as they are then.
+        """
+        self.drop()
+        return {name: tensor for held in self._held for name, tensor in held.parcel.host_weights().items()}
+
     def detach(self) -> None:
         """Leave the weights in their modules, on the host."""
         self.drop()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from framework.errors import FrameworkError
 from framework.memory.absent import make_placeholder
-from framework.memory.blobs import Blob, Layout, Piece
+from framework.memory.blobs import Blob, Layout, Piece, take_off_file
 from framework.memory.ownership import Place, Weight
 from framework.memory.recipes import Build
 
@@ -63,6 +63,20 @@ class Parcel:
         with torch.inference_mode(False), torch.no_grad():
             made = [entry.build([self.host_view(piece) for piece in entry.pieces]) for entry in self.entries]
         return self._bind_tensors(made)
+
+    def host_weights(self) -> dict[str, Tensor]:
+        """Return the weights as writable views of the host's bytes, by each of their names.
+
+        Waits for copies that still read them; bytes in a mapped file are first copied off it.
+        """
+        if self.blob.wait_sent is not None:
+            self.blob.wait_sent()
+        if self.blob.tier == "mapped":
+            self.blob = take_off_file(self.blob)
+        with torch.inference_mode(False), torch.no_grad():
+            made = [entry.build([self.host_view(piece) for piece in entry.pieces]) for entry in self.entries]
+        pairs = zip(self.entries, made, strict=True)
+        return {place.name: tensor for entry, tensor in pairs for place in entry.places}
 
     def host_view(self, piece: Piece) -> Tensor:
         """Return a piece as a view of the host's bytes: the master that weight edits write to."""

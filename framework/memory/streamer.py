@@ -7,7 +7,7 @@ residents from their first call on. Nothing is allocated between `start` and `fi
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from framework.errors import StageError
@@ -135,6 +135,7 @@ class Streamer:
 
     def _close(self, keep: bool) -> list[str]:
         self._active = False
+        self._ring.hungry.pop(self, None)
         self._courier.let_compute_follow()
         for layer in self._streamed:
             install(layer.parcel.idle)
@@ -189,6 +190,15 @@ class Streamer:
             for table in self._tables:
                 table.detach()
 
+    def host_weights(self) -> dict[str, Tensor]:
+        """Take everything off the device and return the weights on the host, by dotted name, for edits in place.
+
+        The next use brings them as they are then.
+        """
+        self.release_all()
+        found = {name: tensor for parcel in self.parcels() for name, tensor in parcel.host_weights().items()}
+        return found | {name: table.weight for table in self._tables for name in table.names}
+
     def parcels(self) -> Iterable[Parcel]:
         """Every parcel of the component: its bytes on the host are the master."""
         yield from (layer.parcel for layer in self._streamed)
@@ -226,6 +236,7 @@ class Streamer:
             self._release(layer)
         self._advance()
         if self._ring.hungry:
+            self._ring.hungry.pop(self, None)
             self._ring.feed()
 
     def _enter_resident(self, layer: ResidentLayer) -> None:

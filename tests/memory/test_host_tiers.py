@@ -41,6 +41,10 @@ def test_every_tier_gives_the_same_bytes(make_resources: Make, tmp_path: Path, t
     assert tiers(streamer) == {tier}
     for _ in range(2):
         assert torch.equal(build.use(streamer, model, X), expected)
+    before = (tmp_path / "model.safetensors").read_bytes() if tier == "mapped" else b""
+    streamer.host_weights()["blocks.2.into.weight"].zero_()
+    assert not torch.equal(build.use(streamer, model, X), expected)
+    assert tier != "mapped" or (tmp_path / "model.safetensors").read_bytes() == before
 
 
 def test_mapped_weights_are_copied_where_copies_fit(make_resources: Make, sim: World) -> None:

@@ -150,6 +150,11 @@ def test_ties_hold_over_three_cycles_and_changes_show_at_the_other_end(make_reso
         mover.install()
         assert model[0].weight is model[1].weight
         mover.drop()
+    mover.host_weights()["1.weight"][2] = 7
+    mover.start()
+    mover.install()
+    assert bool((model[0].weight[2].cpu() == 7).all())
+    mover.drop()
 
 
 def test_a_component_may_start_on_the_device(make_resources: Make, sim: World) -> None:

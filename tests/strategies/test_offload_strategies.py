@@ -179,6 +179,22 @@ def test_all_modes_in_turn_on_one_component(build: Callable[..., Any], model: Mo
     assert not model.blocks[0]._forward_hooks
 
 
+@pytest.mark.parametrize("mode", OFFLOADS)
+def test_an_edit_of_the_host_weights_is_used_and_can_be_undone(
+    build: Callable[..., Any], model: Model, mode: str
+) -> None:
+    expected = model(X)
+    model.blocks[1].weight.mul_(2)
+    edited = model(X)
+    model.blocks[1].weight.div_(2)
+    strategy = build(mode)
+    assert torch.equal(use(strategy, model), expected)
+    strategy.host_weights()["blocks.1.weight"].mul_(2)
+    assert torch.equal(use(strategy, model), edited)
+    strategy.host_weights()["blocks.1.weight"].div_(2)
+    assert torch.equal(use(strategy, model), expected)
+
+
 AMOUNTS = ["0", "0.4", "0.99", "1", "1.0", "3", "4", "5", "100", "all", "50%"]
 
 
