@@ -1,5 +1,7 @@
 """The stage graph: order, and every refusal with its file and line (the lines themselves are in tests/broken)."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,6 +148,6 @@ def test_any_graph_is_ordered_or_refused_as_a_cycle(edges: list[tuple[int, int]]
     except ConfigError as error:
         words = str(error).partition("other: ")[2].split(" -> ")
         assert words[0] == words[-1]
-        assert all(later in after[earlier] for earlier, later in zip(words, words[1:], strict=False))
+        assert all(later in after[earlier] for earlier, later in pairwise(words))
     else:
         assert all(order.index(before) < order.index(name) for name in after for before in after[name])

@@ -1,13 +1,16 @@
 """Checks that a schema cannot say: what is required, what this version cannot do yet, and what must agree. No torch."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from framework.compose.legacy import refusal
+from framework.compose.sources import Entry
 from framework.errors import ConfigError, Problem, did_you_mean
 from framework.registry import FAMILIES, STAGES
 
 Locate = Callable[[str], str]
+
+WHOLE = "diffusers_pipeline"  # the backend that reads its components from the checkpoint's own index
 
 PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "budget": ((None, {}), "budgets need the planner"),
@@ -37,7 +40,7 @@ def check_required(data: Mapping[str, Any], locate: Locate) -> None:
     wanted = {
         "pipeline.name": pipeline.get("name"),
         "pipeline.model.source": model.get("source"),
-        "pipeline.components": pipeline.get("components"),
+        "pipeline.components": pipeline.get("components") or pipeline.get("backend") == WHOLE,
         "pipeline.stages": pipeline.get("stages"),
     }
     problems = [
@@ -65,7 +68,7 @@ def _backend(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
     if backend == "modular":
         key = "pipeline.backend"
         yield Problem(key, "'modular' is not part of this version", locate(key), "use standard")
-    if backend == "diffusers_pipeline" and backend not in STAGES:
+    if backend == WHOLE and backend not in STAGES:
         key = "pipeline.backend"
         yield Problem(key, f"'{backend}' is not part of this version", locate(key), "use standard")
     if backend == "standard" and family is None:
@@ -74,7 +77,7 @@ def _backend(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
     if family is not None and family not in FAMILIES:
         key = "pipeline.family"
         yield Problem(key, f"unknown family '{family}'", locate(key), did_you_mean(family, FAMILIES.names()))
-    if pipeline.get("args") and backend != "diffusers_pipeline":
+    if pipeline.get("args") and backend != WHOLE:
         key = "pipeline.args"
         yield Problem(key, f"the {backend} backend takes no arguments of the call", locate(key))
 
@@ -99,6 +102,14 @@ def _pending(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
         said = {name: inner for name, inner in value.items() if inner is not None} if isinstance(value, dict) else value
         if said not in harmless:
             yield Problem(key, f"not part of this version: {missing}", locate(key), "remove it")
+
+
+def folded_problems(folded: Iterable[Entry], data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what older keys became that this version cannot do; a key of the user's own beats them."""
+    for entry in folded:
+        harmless, missing = PENDING.get(entry.key, ((entry.value,), ""))
+        if entry.value not in harmless and data.get(entry.key) in (None, "off"):
+            yield Problem(entry.key, f"not part of this version: {missing}", entry.origin.where, "remove it")
 
 
 def _without_counterpart(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from framework.compose.arguments import Flags
 from framework.compose.build import build_numerics, build_output, build_pipeline
-from framework.compose.checks import check_required, cross_problems, hint_for_unknown
+from framework.compose.checks import check_required, cross_problems, folded_problems, hint_for_unknown
 from framework.compose.groups import check_choices, config_folders
 from framework.compose.layers import build_sources, component_facts
 from framework.compose.legacy import legacy_name
@@ -17,7 +17,7 @@ from framework.compose.provenance import Provenance, trace
 from framework.compose.refusals import refuse_forbidden_data
 from framework.compose.requests import build_requests, read_requests
 from framework.compose.residency import Resolution, resolve
-from framework.compose.schema import check_schema, fold_spellings, inline_schema
+from framework.compose.schema import COMPOSED, check_schema, composed_schema, fold_spellings
 from framework.compose.sources import MachineFacts
 from framework.compose.text import is_text_key
 from framework.errors import ConfigError, Origin, Problem
@@ -98,6 +98,7 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     graph = _collect(problems, lambda: build_graph(pipeline, provenance.locate))
     requests = _collect(problems, lambda: build_requests(data, provenance.locate))
     resolution = graph and _collect(problems, lambda: _resolve(data, provenance, pipeline, graph, machine))
+    problems += folded_problems(resolution.folded if resolution else (), data)
     if problems:
         raise ConfigError(dict.fromkeys(problems))
     assert requests is not None
@@ -107,11 +108,11 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
 
 def checked_data(composed: Composed) -> dict[str, Any]:
     """Fold spellings and check the schema; older keys in another spelling pass to the resolver."""
-    schema = inline_schema("config")
+    schema = composed_schema()
     data = fold_spellings(composed.data, schema)
     odd = {key for key in data if key not in schema["properties"] and legacy_name(key)}
     try:
-        check_schema({key: value for key, value in data.items() if key not in odd}, "config", composed.provenance.where)
+        check_schema({key: value for key, value in data.items() if key not in odd}, COMPOSED, composed.provenance.where)
     except ConfigError as error:
         raise ConfigError(hint_for_unknown(problem) for problem in error.problems) from None
     assert isinstance(data, dict)

@@ -83,6 +83,8 @@ def _read(word: str) -> Override:
     assert match is not None  # the pattern matches every text
     sign, key, equals, text = match[1] or "", match[2], match[3], match[4]
     where = f"from the command line: {shorten(word)}"
+    if any("\ud800" <= letter <= "\udfff" for letter in word):
+        raise ConfigError.of("", "the word is not UTF-8 text", f"from the command line: {shorten(ascii(word))}")
     _check_key(key, sign, equals, where)
     if sign == "~":
         return Override(word, key, None, "delete")

@@ -12,6 +12,7 @@ from framework.errors import ConfigError, Problem
 from framework.spec import RequestSpec
 
 TEXTS = ("prompt", "negative_prompt")
+MAX_BYTES = 1 << 26
 MAX_REQUESTS = 10_000
 _FIELDS = frozenset(spec.name for spec in fields(RequestSpec))
 _INTEGERS = frozenset(
@@ -24,12 +25,16 @@ def read_requests(file: str) -> list[dict[str, Any]]:
     path = Path(file).expanduser()
     shown = show_path(path.absolute())
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError.of("requests", "the file is not UTF-8 text", shown) from None
     except (OSError, ValueError) as error:
         reason = f"cannot read '{file}': {getattr(error, 'strerror', None) or error}"
         raise ConfigError.of("requests", reason, f"from the command line: requests=@{file}") from None
+    if len(content) > MAX_BYTES:
+        raise ConfigError.of("requests", f"the file holds more than {MAX_BYTES} bytes", shown)
     requests: list[dict[str, Any]] = []
     problems: list[Problem] = []
     for number, line in enumerate(text.split("\n"), 1):

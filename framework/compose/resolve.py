@@ -34,6 +34,8 @@ def _update(config: DictConfig, override: Override, journal: Journal) -> None:
     value = override.value
     if isinstance(value, str) and (is_text_key(override.key) or "${" not in value):
         value = journal.hide(value)
+    if isinstance(value, list) and isinstance(OmegaConf.select(config, _hidden(override.key)), DictConfig):
+        raise ConfigError.of(override.key, "expected a map of keys, got a list", override.where)
     try:
         OmegaConf.update(config, _hidden(override.key), value, merge=True, force_add=True)
     except (OmegaConfBaseException, AttributeError, TypeError, ValueError, AssertionError) as error:

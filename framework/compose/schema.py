@@ -14,6 +14,7 @@ from framework.paths import SCHEMAS
 Schema = Mapping[str, Any]
 Where = Callable[[KeyPath], str]
 
+COMPOSED = "composed"  # the name of `composed_schema` for `check_schema`
 _FALSE_TEXTS = frozenset({"false", "no", "off", "0"})
 _TRUE_TEXTS = frozenset({"true", "yes", "on", "1"})
 
@@ -34,6 +35,27 @@ def inline_schema(name: str) -> dict[str, Any]:
     return inlined
 
 
+@cache
+def composed_schema() -> dict[str, Any]:
+    """The schema of a whole composed config: that of the files without Hydra's defaults lists."""
+    schema = _without_lists(inline_schema("config"))
+    assert isinstance(schema, dict)
+    return schema
+
+
+def _without_lists(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_lists(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    properties = value.get("properties")
+    if isinstance(properties, dict) and isinstance(properties.get("defaults"), dict):
+        own = [branch for branch in properties["defaults"].get("oneOf", []) if "properties" in branch]
+        rest = {name: inner for name, inner in properties.items() if name != "defaults"}
+        value = {**value, "properties": {**rest, **({"defaults": own[0]} if own else {})}}
+    return {key: _without_lists(inner) for key, inner in value.items()}
+
+
 def _inline(value: Any) -> Any:
     if isinstance(value, list):
         return [_inline(item) for item in value]
@@ -48,7 +70,7 @@ def _inline(value: Any) -> Any:
 def _validator(name: str) -> Any:
     from jsonschema import Draft202012Validator
 
-    return Draft202012Validator(inline_schema(name))
+    return Draft202012Validator(composed_schema() if name == COMPOSED else inline_schema(name))
 
 
 def check_schema(data: Any, name: str, where: Where) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from framework.errors import ConfigError
 
+MAX_TEXT_BYTES = 1 << 20
 TEXT_NAMES = frozenset({"prompt", "negative_prompt"})
 """Keys with these last names hold text that is taken as typed; the schemas mark them with `x-text`."""
 
@@ -54,7 +55,11 @@ def read_file(name: str, key: str) -> str:
     """Read the UTF-8 file an `@file` value names; raises `ConfigError` when it cannot be read."""
     where = f"from the command line: {key}=@{name}"
     try:
-        return Path(name).expanduser().read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        with Path(name).expanduser().open("rb") as file:
+            content = file.read(MAX_TEXT_BYTES + 1)
+        if len(content) > MAX_TEXT_BYTES:
+            raise ConfigError.of(key, f"'{name}' holds more than {MAX_TEXT_BYTES} bytes of text", where)
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise ConfigError.of(key, f"'{name}' is not UTF-8 text (byte {error.start})", where) from None
     except (OSError, ValueError) as error:

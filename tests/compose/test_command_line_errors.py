@@ -37,6 +37,15 @@ CASES = {
     "ever instantiated from a config; this key is refused",
     "pipeline@x=wan2": "(from the command line: pipeline@x=wan2): pipeline@x: a group cannot be put into another "
     "package; write pipeline=",
+    "warmup_mode=request": "(from the command line: warmup_mode=request): warmup: not part of this version: a warm-up "
+    "request needs the residency engine; remove it",
+    "prompt=caf\udce9": "(from the command line: 'prompt=caf\\udce9'): the word is not UTF-8 text",
+    "prompt=@/dev/zero": "(from the command line: prompt=@/dev/zero): prompt: '/dev/zero' holds more than 1048576 "
+    "bytes of text",
+    "residency.defaults=[none]": "(from the command line: residency.defaults=[none]): residency.defaults: unknown key "
+    "'defaults'; choose from fits, layerwise, modes, name",
+    "pipeline.defaults=[digits]": "(from the command line: pipeline.defaults=[digits]): pipeline.defaults: expected a "
+    "map of keys, got a list",
     "requests=a.jsonl": "(from the command line: requests=a.jsonl): requests: needs a file of requests; write "
     "requests=@file.jsonl",
     "prompt=@/none/such": "(from the command line: prompt=@/none/such): prompt: cannot read '/none/such': No such file "
@@ -63,6 +72,11 @@ def test_a_wrong_word_gives_one_line_that_names_it(word: str) -> None:
     with pytest.raises(ConfigError) as caught:
         compose([word])
     assert str(caught.value) == CASES[word]
+
+
+def test_older_keys_that_ask_for_what_is_anyway_so_pass() -> None:
+    spec = compose(["warmup_mode=off", "pin_cpu_memory=false", "offload_during_compile=false"])
+    assert len(spec.notes) == 3
 
 
 def test_all_wrong_words_are_named_at_once() -> None:

@@ -137,7 +137,7 @@ def test_entry_points_are_announced_without_an_import(installed: Path) -> None:
 
 def test_two_parts_of_one_name_are_refused_naming_both(installed: Path) -> None:
     (installed / "entry_points.txt").write_text("[framework.stages]\ndecode = third.stages:Decode\n")
-    with pytest.raises(ConfigError, match="'decode' is registered by stages.decode:Decode and third.stages:Decode"):
+    with pytest.raises(ConfigError, match=r"'decode' is registered by stages\.decode:Decode and third\.stages:Decode"):
         plugins.announce_entry_points()
 
 
