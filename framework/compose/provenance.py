@@ -63,6 +63,10 @@ class Provenance:
         if path in self.places:
             for other in [known for known in self.places if len(known) > len(path) and known[: len(path)] == path]:
                 del self.places[other]
+        for end in range(1, len(path)):
+            parent = path[:end]
+            if parent not in self.places or self.settings.pop(dotted(parent), None):
+                self.places[parent] = origin.where
         self.places[path] = origin.where
         self.settings.setdefault(dotted(path), []).append(Setting(value, origin))
 

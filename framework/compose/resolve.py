@@ -34,7 +34,7 @@ def _update(config: DictConfig, override: Override, journal: Journal) -> None:
     value = override.value
     if isinstance(value, str) and (is_text_key(override.key) or "${" not in value):
         value = journal.hide(value)
-    if isinstance(value, list) and isinstance(OmegaConf.select(config, _hidden(override.key)), DictConfig):
+    if isinstance(value, list) and isinstance(_node(config, _hidden(override.key)), DictConfig):
         raise ConfigError.of(override.key, "expected a map of keys, got a list", override.where)
     try:
         OmegaConf.update(config, _hidden(override.key), value, merge=True, force_add=True)
@@ -42,9 +42,17 @@ def _update(config: DictConfig, override: Override, journal: Journal) -> None:
         raise ConfigError.of(override.key, f"cannot be set: {first_line(error)}", override.where) from None
 
 
+def _node(config: DictConfig, key: str) -> Any:
+    """What stands under `key`; None where that is nothing, or an interpolation that leads nowhere."""
+    try:
+        return OmegaConf.select(config, key, throw_on_resolution_failure=False)
+    except OmegaConfBaseException:
+        return None
+
+
 def _delete(config: DictConfig, override: Override) -> None:
     parent_key, _, name = _hidden(override.key).rpartition(".")
-    parent = OmegaConf.select(config, parent_key) if parent_key else config
+    parent = _node(config, parent_key) if parent_key else config
     if not isinstance(parent, DictConfig) or name not in parent:
         raise ConfigError.of(override.key, "there is nothing to remove", override.where)
     del parent[name]

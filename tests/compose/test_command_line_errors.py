@@ -46,6 +46,7 @@ CASES = {
     "'defaults'; choose from fits, layerwise, modes, name",
     "pipeline.defaults=[digits]": "(from the command line: pipeline.defaults=[digits]): pipeline.defaults: expected a "
     "map of keys, got a list",
+    "seed.x=1": "(from the command line: seed.x=1): seed: expected a whole number or a list, got a map of keys",
     "requests=a.jsonl": "(from the command line: requests=a.jsonl): requests: needs a file of requests; write "
     "requests=@file.jsonl",
     "prompt=@/none/such": "(from the command line: prompt=@/none/such): prompt: cannot read '/none/such': No such file "

@@ -1,5 +1,6 @@
 """Every packaged file composes and validates, and its head tells the truth."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -13,12 +14,11 @@ from framework.compose.overrides import GROUPS, INSTANTIATE
 from framework.compose.schema import inline_schema, load_schema
 from framework.compose.text import is_path_key, is_text_key
 from framework.compose.yaml_file import read_document
-from framework.paths import CONF, SCHEMAS
+from framework.paths import CONF, EMBEDDED_MODELS, SCHEMAS
 
 FILES = sorted(path for group in GROUPS for path in (CONF / group).glob("*.yaml"))
 START = "python -m framework run"
 NAMES = [f"{path.parent.name}/{path.stem}" for path in FILES]
-REQUIRED = {"pipeline=diffusers": ["pipeline.model.source=embedded:digits", "prompt=a seven"]}
 
 
 PIPELINES = [path for path in FILES if path.parent.name == "pipeline"]
@@ -36,6 +36,13 @@ def test_every_pipeline_takes_every_preset(pipeline: Path, preset: str) -> None:
     words = [word for word in command_of(pipeline) if not word.startswith(("residency=", "pipeline="))]
     spec = compose([f"pipeline={pipeline.stem}", *words, f"residency={preset}"])
     assert set(spec.placements) == set(spec.pipeline.components)
+
+
+def test_the_embedded_pipeline_states_the_depths_of_its_model() -> None:
+    components = compose([]).pipeline.components
+    for name in ("text_encoder", "transformer", "transformer_2"):
+        config = json.loads((EMBEDDED_MODELS / "digits" / name / "config.json").read_text(encoding="utf-8"))
+        assert components[name].num_layers == (config["num_layers"],)
 
 
 @pytest.mark.parametrize("file", FILES, ids=NAMES)
