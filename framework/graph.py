@@ -1,7 +1,8 @@
 """From the stages of a pipeline to their order and the timeline of component uses. No torch.
 
-A stage class states `inputs`, `optional_inputs`, `outputs` and `component_uses`; the YAML may rename values
-(`inputs: {prompt_embeds: embeds}`) and state its own uses. Values are matched by name.
+A stage class states `inputs`, `optional_inputs`, `outputs` and `component_uses` (or `uses_of(pipeline)`, where they
+depend on the pipeline); the YAML may rename values (`inputs: {prompt_embeds: embeds}`) and state its own uses. Values
+are matched by name.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -75,7 +76,7 @@ def _node(pipeline: PipelineSpec, stage: StageSpec, problems: list[Problem], loc
     inputs, optional = tuple(cls.inputs), tuple(getattr(cls, "optional_inputs", ()))
     _check_renames(f"{key}.inputs", stage.inputs, inputs + optional, problems, locate)
     _check_renames(f"{key}.outputs", stage.outputs, tuple(cls.outputs), problems, locate)
-    uses = stage.component_uses if stage.component_uses is not None else tuple(getattr(cls, "component_uses", ()))
+    uses = stage.component_uses if stage.component_uses is not None else _own_uses(cls, pipeline)
     for index, use in enumerate(uses):
         if use.component not in pipeline.components:
             place = f"{key}.component_uses[{index}].component"
@@ -89,6 +90,13 @@ def _node(pipeline: PipelineSpec, stage: StageSpec, problems: list[Problem], loc
         writes={name: stage.outputs.get(name, name) for name in cls.outputs},
         component_uses=uses,
     )
+
+
+def _own_uses(cls: Any, pipeline: PipelineSpec) -> tuple[ComponentUse, ...]:
+    """The uses that a stage class states, for this pipeline where it has `uses_of`."""
+    if hasattr(cls, "uses_of"):
+        return tuple(cls.uses_of(pipeline))
+    return tuple(getattr(cls, "component_uses", ()))
 
 
 def _check_renames(

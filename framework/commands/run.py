@@ -106,7 +106,7 @@ def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | 
     from framework.outputs.writer import OutputWriter, check_writers
     from framework.runtime.run import check_requests, execute
 
-    check_requests(spec.pipeline, spec.requests)
+    check_requests(spec.pipeline, spec.requests, spec.provenance)
     check_writers(spec.output, spec.requests)
     folder = claim_folder(spec.output, needed_bytes(spec.requests))
     saved, log, keeper = SavedOutputs(), LogFile(folder), RecordSink(folder, spec)

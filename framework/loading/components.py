@@ -78,7 +78,10 @@ def load_part(part: Part, model: ModelSpec) -> Any:
 def load_shell(part: Part) -> nn.Module:
     """Build a module from its config alone, weights on the meta device: for what is asked about but never called."""
     with torch.device("meta"):
-        shell: nn.Module = part.cls.from_config(part.cls.load_config(str(part.folder)))
+        if hasattr(part.cls, "load_config"):
+            shell: nn.Module = part.cls.from_config(part.cls.load_config(str(part.folder)))
+        else:  # transformers
+            shell = part.cls(part.cls.config_class.from_pretrained(str(part.folder), local_files_only=True))
     return shell.eval().requires_grad_(False)
 
 

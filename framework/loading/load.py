@@ -25,6 +25,7 @@ Check = Callable[[], None]
 """Raises `Interrupted` when the user has asked for the end of the run."""
 
 RESIDENT = "resident"
+WHOLE = "diffusers_pipeline"  # the backend that calls a pipeline as a whole
 
 
 def load_store(
@@ -86,7 +87,8 @@ def _load(part: Part, pipeline: PipelineSpec, used: bool, mode: str, events: Eve
 
 
 def _needed(pipeline: PipelineSpec, index: ModelIndex, used: frozenset[str]) -> list[str]:
-    """Names to load: used modules, the VAE for its config, and the helpers of what is used."""
+    """Names to load: used modules, the VAE for its config, and the helpers of what is used; a pipeline that is called
+    as a whole gets everything its checkpoint has."""
     names = []
     for name in sorted(used):
         if index.components.get(name) is not None or not pipeline.components[name].optional:
@@ -94,7 +96,7 @@ def _needed(pipeline: PipelineSpec, index: ModelIndex, used: frozenset[str]) -> 
     for name, wanted in index.components.items():
         if wanted is None or name in used:
             continue
-        if name == "vae" or name == "scheduler" or _helps(name, used):
+        if pipeline.backend == WHOLE or name in ("vae", "scheduler") or _helps(name, used):
             names.append(name)
     return names
 

@@ -15,7 +15,7 @@ from framework.runtime.finite import FiniteWatch
 from framework.runtime.prompt_cache import PromptCache
 from framework.runtime.residency import ResidencyManager
 from framework.runtime.store import ComponentStore
-from framework.spec import ComponentUse, RequestSpec
+from framework.spec import EMPTY, ComponentUse, RequestSpec
 from framework.values import Frames, Value
 
 
@@ -30,7 +30,7 @@ class StageContext:
     """One stage of one request. Components are reached by `use` and `uses_at_call` only.
 
     `request` has its seeds; `values` maps the stage's own input names to what earlier stages wrote, None for an
-    optional input that nobody writes.
+    optional input that nobody writes; `arguments` are the pipeline's `args`.
     """
 
     def __init__(
@@ -47,12 +47,14 @@ class StageContext:
         check: Callable[[], None],
         prompt_cache: PromptCache | None,
         writer: Writer | None,
+        arguments: Mapping[str, Any] = EMPTY,
     ) -> None:
         self.request = request
         self.request_index = request_index
         self.values = values
         self.prompt_cache = prompt_cache
         self.writer = writer
+        self.arguments = arguments
         self.watch = FiniteWatch()
         self.current_step: tuple[int, int] | None = None
         self._node = node

@@ -227,11 +227,11 @@ class ResidencyManager:
         self._prefetch_next()
 
     def _end_other_phases(self, use: ComponentUse) -> None:
-        """Phases of one stage follow each other: the first call of one ends those before it."""
+        """Phases of one stage follow each other: the first call of one ends those before it, but not its own parts."""
         if use.phase is None:
             return
         for other in self._armed.values():
-            if other.phase is not None and _key(other) != _key(use) and _key(other) in self._open:
+            if other.phase not in (None, use.phase) and _key(other) in self._open:
                 self._end(_key(other))
 
     def _advance(self, stage: str, key: UseKey) -> None:

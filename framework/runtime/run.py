@@ -1,21 +1,23 @@
 """One run from a decided spec to its end: checks, loading, requests, and the events around them. Imports torch."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from framework.errors import ConfigError, FrameworkError, Interrupted, PlanError
+from framework.errors import ConfigError, FrameworkError, Interrupted, Origin, PlanError, Problem
 from framework.graph import Graph
+from framework.loading.classes import pipeline_class
 from framework.loading.index import read_configs, read_index
 from framework.loading.load import load_store
 from framework.loading.source import locate_model
 from framework.platforms import make_platform
-from framework.registry import FAMILIES
+from framework.registry import FAMILIES, STAGES
 from framework.runtime.context import Writer
 from framework.runtime.events import EventBus, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
 from framework.runtime.numerics import applied_numerics, refuse_unsupported
 from framework.runtime.scheduler import RunResult, run_requests
-from framework.spec import PipelineSpec, RequestSpec, RunSpec
+from framework.spec import EMPTY, PipelineSpec, RequestSpec, RunSpec
 
 REFUSED = (ConfigError.exit_code, PlanError.exit_code)  # nothing was computed
 
@@ -62,7 +64,7 @@ def _execute(
     keep: Sequence[str],
 ) -> RunResult:
     refuse_unsupported(spec.numerics)
-    check_requests(spec.pipeline, spec.requests)
+    check_requests(spec.pipeline, spec.requests, spec.provenance)
     device = make_platform(spec.device).device
     events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(device)))
     interrupts.check()
@@ -71,13 +73,34 @@ def _execute(
         return run_requests(spec, graph, store, events, writer, interrupts=interrupts, keep=keep)
 
 
-def check_requests(pipeline: PipelineSpec, requests: Sequence[RequestSpec]) -> None:
-    """Refuse sizes that the checkpoint cannot make, before any weight is read. Raises `ConfigError`, `LoadError`."""
-    if pipeline.family is None:
+def check_requests(
+    pipeline: PipelineSpec, requests: Sequence[RequestSpec], provenance: Mapping[str, Origin] = EMPTY
+) -> None:
+    """Refuse what the checkpoint or its pipeline cannot honour, before any weight is read.
+
+    The family looks at sizes, a stage with `check_call` at the arguments of the pipeline's call; `provenance` gives
+    the place of what they find. Raises `ConfigError`, `LoadError`.
+    """
+    kinds = [STAGES.get(stage.kind) for stage in pipeline.stages.values()]
+    checkers = [kind for kind in kinds if hasattr(kind, "check_call")]
+    if pipeline.family is None and not checkers:
         return
-    family = FAMILIES.get(pipeline.family)()
     index = read_index(locate_model(pipeline.model, pipeline.hints))
-    configs = read_configs(index)
-    problems = [found for request in requests for found in family.check_request(request, index.options, configs)]
+    problems: list[Problem] = []
+    if pipeline.family is not None:
+        family, configs = FAMILIES.get(pipeline.family)(), read_configs(index)
+        problems += [found for request in requests for found in family.check_request(request, index.options, configs)]
+    if checkers:
+        called = pipeline_class(index, pipeline.model.trust_remote_code)
+        problems += [found for kind in checkers for found in kind.check_call(called, pipeline.args, requests)]
     if problems:
-        raise ConfigError(dict.fromkeys(problems))
+        raise ConfigError(_placed(problem, provenance) for problem in dict.fromkeys(problems))
+
+
+def _placed(problem: Problem, provenance: Mapping[str, Origin]) -> Problem:
+    """Say where a value stands that came from a file or the command line; a request's may be the pipeline's default."""
+    for key in (problem.key, f"pipeline.defaults.{problem.key}", f"pipeline.defaults.request.{problem.key}"):
+        origin = provenance.get(key)
+        if origin is not None and not problem.where:
+            return replace(problem, where=origin.where)
+    return problem

@@ -77,6 +77,7 @@ def run_requests(
         residency=ResidencyManager(store, placements, events, check),
         prompt_cache=_cache(spec, prompt_cache),
         keep=frozenset(keep),
+        arguments=spec.pipeline.args,
     )
     requests = [with_seeds(request) for request in spec.requests]
     return RunResult(tuple(run.request(index, requests) for index in range(len(requests))))
@@ -106,6 +107,7 @@ class _Run:
     residency: ResidencyManager
     prompt_cache: PromptCache | None
     keep: frozenset[str]
+    arguments: Mapping[str, Any]
 
     def request(self, index: int, requests: Sequence[RequestSpec]) -> RequestResult:
         request = requests[index]
@@ -170,6 +172,7 @@ class _Run:
             check=self.check,
             prompt_cache=self.prompt_cache,
             writer=self.writer,
+            arguments=self.arguments,
         )
 
     def _drop(self, position: int, values: dict[str, Value]) -> None:
