@@ -65,7 +65,7 @@ class Provenance:
                 del self.places[other]
         for end in range(1, len(path)):
             parent = path[:end]
-            if parent not in self.places or self.settings.pop(dotted(parent), None):
+            if parent not in self.places or self.settings.pop(dotted(parent), []):
                 self.places[parent] = origin.where
         self.places[path] = origin.where
         self.settings.setdefault(dotted(path), []).append(Setting(value, origin))
