@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from framework.memory.blobs import Blob, Source
@@ -24,6 +25,11 @@ class Courier:
         self.stream = platform.make_stream("copy")
         self._staging_bytes = staging_bytes
         self._turn = 0
+
+    def reserve(self, size_bytes: int) -> Tensor:
+        """Take device memory whose writes are counted, in inference mode too; raises what the platform raises."""
+        with torch.inference_mode(False):
+            return self.platform.reserve(size_bytes)
 
     def follow_compute(self) -> None:
         """Hold back later copies until the work launched so far is done: it may still use memory reserved since."""

@@ -31,13 +31,14 @@ class HostStore:
         `writable`: for buffers. Their bytes may be written back, so they get memory of their own; and between uses the
         modules have them on the host, for pipelines read some (a VAE's latent statistics) outside any call.
         """
-        layout = lay_out(weights)
-        blob = self._keep(component, name, weights, layout, writable)
-        parcel = Parcel(component, name, weights, layout, blob, self.platform.device)
-        if writable:
-            parcel.idle = parcel.bind_host()
-        parcel.clear()
-        return parcel
+        with torch.inference_mode(False), torch.no_grad():  # the host's bytes are written to in edits
+            layout = lay_out(weights)
+            blob = self._keep(component, name, weights, layout, writable)
+            parcel = Parcel(component, name, weights, layout, blob, self.platform.device)
+            if writable:
+                parcel.idle = parcel.bind_host()
+            parcel.clear()
+            return parcel
 
     def _keep(self, component: str, name: str, weights: Sequence[Weight], layout: Layout, writable: bool) -> Blob:
         if self.platform.pins and self.ledger.request(component, name, layout.size_bytes):

@@ -36,7 +36,7 @@ class Held:
     def reserve(self) -> None:
         """Take device memory; raises what the platform raises when there is none."""
         if self._memory is None:
-            self._memory = self.courier.platform.reserve(self.parcel.size_bytes)
+            self._memory = self.courier.reserve(self.parcel.size_bytes)
 
     def send(self) -> None:
         """Start the copy."""

@@ -70,7 +70,6 @@ class Ring:
         return bool(self._users) and not large_enough
 
     def _reserve(self) -> None:
-        platform = self.courier.platform
         if self.slots:
             self.courier.let_compute_follow()
         for slot in self.slots:
@@ -81,7 +80,7 @@ class Ring:
         for forget in self._users.values():
             forget()
         self.slots, self._free = [], []
-        self.slots = [Slot(next(self._numbers), platform.reserve(self.slot_bytes)) for _ in range(self.num_slots)]
+        self.slots = [Slot(next(self._numbers), self.courier.reserve(self.slot_bytes)) for _ in range(self.num_slots)]
         self._free = self.slots[::-1]
 
     def close(self, user: object) -> None:

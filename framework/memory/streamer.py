@@ -159,12 +159,14 @@ class Streamer:
             return
         self.release_all()
         everything = [Held(self._courier, layer.parcel) for layer in self._streamed]
-        mover = Mover(self._courier, [*everything, *self._residents])
-        mover.start()
-        self._rest.start()
-        self._all = mover
-        mover.install()
-        self._rest.install()
+        self._all = Mover(self._courier, [*everything, *self._residents])
+        try:
+            for mover in (self._all, self._rest):
+                mover.start()
+                mover.install()
+        except BaseException:
+            self.release_all()
+            raise
 
     def release_all(self) -> None:
         """Undo `load_all`, or end a use: nothing of the component stays on the device.

@@ -267,12 +267,13 @@ def test_a_call_that_failed_and_is_repeated_inside_the_use_is_right(make_resourc
     streamer.finish()
 
 
+def write(module: torch.nn.Module, *_: object) -> None:
+    """A hook that changes a weight on the device."""
+    module.weight.add_(1)
+
+
 def test_a_written_weight_is_an_error_that_names_it(make_resources: Make) -> None:
     model = build.layered()
-
-    def write(module: torch.nn.Module, *_: object) -> None:
-        module.weight.add_(1)
-
     handle = model.blocks[2].into.register_forward_hook(write)
     streamer = build.stream(model, make_resources())
     with pytest.raises(ChangedWeight, match=r"'blocks.2.into.weight' changed on the device"):
@@ -284,8 +285,8 @@ def test_a_written_weight_is_an_error_that_names_it(make_resources: Make) -> Non
 def test_weights_outside_the_layers_may_not_be_written_either(make_resources: Make) -> None:
     model = build.layered()
     streamer = build.stream(model, make_resources())
-    handle = model.tail.register_forward_hook(lambda module, *_: module.bias.zero_() and None)
-    with pytest.raises(ChangedWeight, match=r"'tail.bias'"):
+    handle = model.tail.register_forward_hook(write)
+    with pytest.raises(ChangedWeight, match=r"'tail.weight'"):
         build.use(streamer, model, X)
     handle.remove()
     with pytest.raises(ChangedWeight):
@@ -326,6 +327,33 @@ def test_load_all_pauses_streaming_and_release_all_ends_it(make_resources: Make,
     streamer.release_all()
     assert live(sim) == 0
     model.passes = 0
+    assert torch.equal(build.use(streamer, model, X), expected)
+
+
+@pytest.mark.parametrize("nth", [1, 5, 7, 8])
+def test_a_failed_load_all_leaves_the_component_idle(make_resources: Make, sim: World, nth: int) -> None:
+    model = build.layered()
+    expected = build.reference(model, X)
+    streamer = build.stream(model, make_resources(), resident=2)
+    sim.faults.fail_allocation(nth)
+    with pytest.raises(torch.OutOfMemoryError):
+        streamer.load_all()
+    assert live(sim) == 0
+    assert torch.equal(build.use(streamer, model, X), expected)
+
+
+def test_inference_mode_changes_nothing_and_writes_are_still_seen(make_resources: Make) -> None:
+    model = build.layered()
+    expected = build.reference(model, X)
+    with torch.inference_mode():
+        streamer = build.stream(model, make_resources(), resident=1)
+        assert torch.equal(build.use(streamer, model, X), expected)
+        handle = model.blocks[2].into.register_forward_hook(write)
+        with pytest.raises(ChangedWeight, match=r"'blocks.2.into.weight'"):
+            build.use(streamer, model, X)
+        handle.remove()
+    model.passes = 0
+    streamer.host_weights()["blocks.2.into.weight"].add_(0)
     assert torch.equal(build.use(streamer, model, X), expected)
 
 
