@@ -105,7 +105,7 @@ def _build_layers(
     built: dict[int, StreamedLayer | ResidentLayer] = {}
     order = sorted(range(len(layers)), key=lambda index: index not in streamed)
     for index in order:
-        weights, own[index] = own[index], []
+        weights, own[index] = own[index], []  # the only reference: packed weights free their memory
         if not weights:
             continue  # all it has is shared with others and stays on the device
         parcel = resources.store.make_parcel(component, layers[index].name, weights)
@@ -119,19 +119,23 @@ def _build_layers(
 def _hold(component: str, weights: list[Weight], resources: Resources) -> list[Held]:
     """Make parcels of what moves as a whole: weights in chunks, buffers apart, for they may be written to."""
     groups = joined(weights)
-    weights.clear()
-    fixed = [group for group in groups if not any(weight.is_buffer for weight in group)]
-    changing = [weight for group in groups for weight in group if any(w.is_buffer for w in group)]
+    weights.clear()  # from here on a weight lives in one list only, so that its memory goes when it has been packed
+    changing = [weight for group in groups if _has_buffer(group) for weight in group]
+    chunks = _chunks([group for group in groups if not _has_buffer(group)])
     del groups
     held = []
-    for number, chunk in enumerate(_chunks(fixed)):
+    for number in range(len(chunks)):
+        chunk, chunks[number] = chunks[number], []
         parcel = resources.store.make_parcel(component, f"rest.{number}", chunk)
         held.append(Held(resources.courier, parcel))
-        chunk.clear()
     if changing:
         parcel = resources.store.make_parcel(component, "buffers", changing, writable=True)
         held.append(Held(resources.courier, parcel, writable=True))
     return held
+
+
+def _has_buffer(group: Sequence[Weight]) -> bool:
+    return any(weight.is_buffer for weight in group)
 
 
 def _chunks(groups: list[list[Weight]]) -> list[list[Weight]]:

@@ -1,5 +1,7 @@
 """Pinned, pageable and mapped layers: the same bytes, inside the host's budget."""
 
+import itertools
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from framework.memory.host_budget import HostMemory
-from framework.memory.layerwise import attach_streamer
+from framework.memory.layerwise import attach_mover, attach_streamer
 from framework.memory.pin_ledger import GIB
 from framework.memory.resources import Resources
+from framework.platforms.sim.platform import SimPlatform
 from framework.platforms.sim.world import World
 
 Make = Callable[..., Resources]
@@ -59,6 +62,34 @@ def test_pinned_bytes_are_exact_and_one_copy_serves_a_layer(make_resources: Make
     assert sim.pinned.live_bytes == sum(parcel.size_bytes for parcel in streamer.parcels())
     build.use(streamer, model, X, steps=1)
     assert [move.layer for move in sim.moves].count("blocks.3") == 1
+
+
+@pytest.mark.parametrize("mode", ["component", "layerwise"])
+def test_packing_frees_each_original_before_it_pins_much_more(
+    make_resources: Make, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """ME-05 and the loading rule: no second copy of a component while it is taken over."""
+    model = build.layered([40] * 6)
+    originals = [weakref.ref(parameter) for parameter in model.parameters()]
+    alive: list[int] = []
+    original = SimPlatform.allocate_pinned
+
+    def count(self: SimPlatform, size_bytes: int) -> torch.Tensor | None:
+        alive.append(sum(reference() is not None for reference in originals))
+        return original(self, size_bytes)
+
+    monkeypatch.setattr(SimPlatform, "allocate_pinned", count)
+    monkeypatch.setattr("framework.memory.layerwise.CHUNK_BYTES", 1500)
+    if mode == "component":
+        kept: object = attach_mover("transformer", model, make_resources())
+    else:
+        kept = build.stream(model, make_resources())
+    assert kept
+    assert alive[0] == len(originals)
+    per_step = len(originals) // 6 + 1
+    assert all(later <= earlier for earlier, later in itertools.pairwise(alive))
+    assert all(later <= alive[0] - (number - 1) * 2 for number, later in enumerate(alive) if number < len(alive) - 2)
+    assert alive[-1] <= per_step
 
 
 def test_a_pageable_layer_goes_through_the_staging_buffers(make_resources: Make, sim: World) -> None:
