@@ -1,16 +1,20 @@
 """The seam between a diffusers pipeline and the residency engine: an accelerate-compatible `_hf_hook`. Imports torch.
 
-`_execution_device`, `get_module_execution_device` and the VAEs' `apply_forward_hook` read it; a VAE's `encode` and
-`decode` call only `pre_forward`, so that is where a call is announced.
+`_execution_device`, `get_module_execution_device` and the VAEs' `apply_forward_hook` read it; entry points other than
+`forward` call only `pre_forward`, so that is where a call is announced.
 """
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import nn
 
 OnCall = Callable[[str], None]
+VAE_ENTRY_POINTS = ("encode", "decode")  # wrapped by `apply_forward_hook` they announce themselves
+ENTRY_POINTS = (*VAE_ENTRY_POINTS, "generate", "get_image_features", "get_text_features")
+"""Ways into a module beside its forward, which they may never reach."""
 
 
 class ManagedHook:
@@ -47,4 +51,19 @@ def attach_hook(module: nn.Module, component: str, execution_device: torch.devic
 
     hook = ManagedHook(component, execution_device)
     add_hook_to_module(module, hook)
+    for name in ENTRY_POINTS:
+        method = getattr(type(module), name, None)
+        if callable(method) and not (name in VAE_ENTRY_POINTS and hasattr(method, "__wrapped__")):
+            setattr(module, name, _announced(method, module, hook))
     return hook
+
+
+def _announced(method: Callable[..., Any], module: nn.Module, hook: ManagedHook) -> Callable[..., Any]:
+    """Bind `method` so that a call of it is announced; inside an announced call that changes nothing."""
+
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        hook.pre_forward(module)
+        return method(module, *args, **kwargs)
+
+    return call
