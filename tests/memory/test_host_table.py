@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from framework.memory.absent import AbsentWeight
+from framework.memory.host_table import gather_only
 from framework.memory.layerwise import attach_streamer
+from framework.memory.ownership import collect_weights
 from framework.memory.resources import Resources
 from framework.memory.streamer import Streamer
 from framework.platforms.sim.world import World
@@ -95,3 +97,9 @@ def test_a_tied_or_small_table_goes_to_the_device(make_resources: Make, sim: Wor
     assert sim.devices[0].ledger.live_bytes > model.shared.weight.nbytes
     assert torch.equal(model(TOKENS.to("sim")).cpu(), expected)
     streamer.finish()
+
+
+def test_a_table_inside_a_layer_travels_with_its_layer() -> None:
+    model = nn.Sequential(nn.ModuleList([nn.Embedding(1000, 8), nn.Linear(8, 8)]), nn.Embedding(500, 8))
+    weights = collect_weights("te", "layerwise-offload", model, list(model[0]))
+    assert [weight.name for weight, _ in gather_only(model, weights, 1000)] == ["1.weight"]
