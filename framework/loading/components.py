@@ -9,10 +9,9 @@ from torch import nn
 
 from framework.errors import ConfigError, LoadError
 from framework.loading.classes import component_class
-from framework.loading.headers import own_dtype, pickle_files, weight_files
+from framework.loading.headers import own_dtype, pickle_files, weight_bytes, weight_files
 from framework.loading.index import ModelIndex
 from framework.loading.source import is_hub_name, locate_model
-from framework.loading.weights import own_weights
 from framework.spec import ComponentSpec, ModelSpec
 
 PICKLE_KEY = "pipeline.model.allow_pickle"
@@ -33,8 +32,11 @@ class Part:
         return issubclass(self.cls, nn.Module)
 
     @property
-    def file_bytes(self) -> int:
-        return sum(file.stat().st_size for file in self.files)
+    def run_bytes(self) -> int:
+        """Bytes of the weights in the run's dtype, as the headers tell; a pickle's are its size on disk."""
+        if any(file.suffix != ".safetensors" for file in self.files):
+            return sum(file.stat().st_size for file in self.files)
+        return weight_bytes(self.files, self.dtype)
 
 
 def find_part(index: ModelIndex, model: ModelSpec, component: ComponentSpec, with_weights: bool = True) -> Part:
@@ -59,7 +61,10 @@ def find_part(index: ModelIndex, model: ModelSpec, component: ComponentSpec, wit
 
 
 def load_part(part: Part, model: ModelSpec) -> Any:
-    """Load a part: modules in their dtype, aligned, in eval mode; tokenizers, processors and schedulers as they are."""
+    """Load a part: modules in their dtype, in eval mode, without gradients; tokenizers and the like as they are.
+
+    Weights whose dtype is the file's stay views of the mapped file until somebody places them.
+    """
     options: dict[str, Any] = {}
     if part.cls.__module__.startswith("transformers."):
         options["trust_remote_code"] = model.trust_remote_code
@@ -72,7 +77,7 @@ def load_part(part: Part, model: ModelSpec) -> Any:
     except (OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise LoadError(f"component '{part.name}': cannot be loaded from '{part.folder}': {reason[0]}") from error
-    return own_weights(loaded) if part.is_module else loaded
+    return loaded.eval().requires_grad_(False) if part.is_module else loaded
 
 
 def load_shell(part: Part) -> nn.Module:

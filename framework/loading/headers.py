@@ -16,6 +16,7 @@ DTYPE_NAMES = {
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
 }
+ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 LARGEST_HEADER_BYTES = 100_000_000  # the limit of the format's own reader
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -40,6 +41,16 @@ def dtype_bytes(files: tuple[Path, ...]) -> Counter[str]:
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
                 total[DTYPE_NAMES.get(entry["dtype"], entry["dtype"])] += end - start
+    return total
+
+
+def weight_bytes(files: tuple[Path, ...], dtype: str | None) -> int:
+    """Return the bytes of all weights once floating ones are in `dtype` (None: as they are); 8-bit floats stay."""
+    width = ITEM_BYTES.get(dtype or "")
+    total = 0
+    for name, size in dtype_bytes(files).items():
+        own = ITEM_BYTES.get(name)
+        total += size // own * width if own and width else size
     return total
 
 

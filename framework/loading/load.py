@@ -13,16 +13,20 @@ from framework.graph import Graph
 from framework.loading.classes import pipeline_class
 from framework.loading.components import Part, find_part, load_part, load_shell
 from framework.loading.index import ModelIndex, read_index
+from framework.loading.post_process import PostProcess, post_process_on
 from framework.loading.schedulers import override_scheduler
 from framework.loading.source import locate_model
-from framework.loading.weights import size_bytes
+from framework.loading.weights import own_weights, size_bytes
 from framework.registry import FAMILIES
 from framework.runtime.events import ComponentLoaded, ComponentLoading, EventBus
 from framework.runtime.store import ComponentStore
-from framework.spec import ComponentSpec, ModelSpec, PipelineSpec, Placement
+from framework.spec import EMPTY, ComponentSpec, ModelSpec, PipelineSpec, Placement
 
 Check = Callable[[], None]
 """Raises `Interrupted` when the user has asked for the end of the run."""
+
+Place = Callable[[str, nn.Module], object]
+"""Takes a component that lies on the host, or in its mapped file, to where its plan has it."""
 
 RESIDENT = "resident"
 WHOLE = "diffusers_pipeline"  # the backend that calls a pipeline as a whole
@@ -35,12 +39,21 @@ def load_store(
     events: EventBus,
     device: torch.device | None = None,
     check: Check = lambda: None,
+    place: Place = lambda name, module: None,
+    *,
+    uses: Mapping[str, int] = EMPTY,
+    post_process: Mapping[str, PostProcess] = EMPTY,
 ) -> ComponentStore:
-    """Load what `graph` uses, largest weights first, and return the store that owns it.
+    """Load what `graph` uses, and return the store that owns it.
 
-    Modules that the graph does not use but the pipeline class asks about are built from their config alone. Raises
-    `LoadError` before any weight is read when something is missing.
+    The bytes of the run, known from the headers, times `uses` (how often a request reads a component; 1 where it is
+    not said) give the order, most first: who comes first is pinned first. `place` gets each used module before the
+    weights of the next are read, so the host holds no more than one that is not where it belongs. `post_process` holds
+    what must be done on the device with a whole component before that. Modules that the graph does not use but the
+    pipeline class asks about are built from their config alone. Raises `LoadError` before any weight is read when
+    something is missing.
     """
+    device = device or torch.device("cpu")
     index = read_index(locate_model(pipeline.model, pipeline.hints))
     quiet_libraries()
     used = graph.used_components()
@@ -49,16 +62,22 @@ def load_store(
     _check_variant(pipeline.model, parts)
     view_class = _view_class(pipeline, index)
     loaded: dict[str, Any] = {}
-    for part in sorted(parts, key=lambda part: -part.file_bytes):
+    for part in sorted(parts, key=lambda part: -part.run_bytes * uses.get(part.name, 1)):
         check()
-        mode = placements[part.name].mode if part.name in placements else RESIDENT
-        loaded[part.name] = _load(part, pipeline, part.name in used, mode, events)
+        if not part.is_module:
+            loaded[part.name] = _load_helper(part, pipeline)
+        elif part.name not in used:
+            loaded[part.name] = load_shell(part)
+        else:
+            mode = placements[part.name].mode if part.name in placements else RESIDENT
+            process = post_process.get(part.name)
+            loaded[part.name] = _load_module(part, pipeline.model, mode, device, place, process, events)
     return ComponentStore(
         pipeline_class=view_class,
         components={name: loaded.get(name) for name in index.components},
         options=index.options,
         managed=frozenset(name for name in used if isinstance(loaded.get(name), nn.Module)),
-        device=device or torch.device("cpu"),
+        device=device,
         identities={part.name: _identity(part) for part in parts},
     )
 
@@ -72,17 +91,32 @@ def quiet_libraries() -> None:
     transformers_logging.disable_progress_bar()
 
 
-def _load(part: Part, pipeline: PipelineSpec, used: bool, mode: str, events: EventBus) -> Any:
-    if not part.is_module:
-        loaded = load_part(part, pipeline.model)
-        return override_scheduler(loaded, pipeline.scheduler) if part.name == "scheduler" else loaded
-    if not used:
-        return load_shell(part)
+def _load_helper(part: Part, pipeline: PipelineSpec) -> Any:
+    loaded = load_part(part, pipeline.model)
+    return override_scheduler(loaded, pipeline.scheduler) if part.name == "scheduler" else loaded
+
+
+def _load_module(
+    part: Part,
+    model: ModelSpec,
+    mode: str,
+    device: torch.device,
+    place: Place,
+    process: PostProcess | None,
+    events: EventBus,
+) -> nn.Module:
+    """Load, finish and place one component. Tensors stay in the mapped file until then, except for the CPU's own."""
     events.emit(ComponentLoading(part.name, mode))
     started = time.perf_counter()
-    module = load_part(part, pipeline.model)
+    module: nn.Module = load_part(part, model)
+    if device.type == "cpu":
+        own_weights(module)
+    if process is not None:
+        post_process_on(device, part.name, module, process)
+    loaded_bytes = size_bytes(module)
+    place(part.name, module)
     seconds = time.perf_counter() - started
-    events.emit(ComponentLoaded(part.name, mode, part.dtype or "none", size_bytes(module), seconds))
+    events.emit(ComponentLoaded(part.name, mode, part.dtype or "none", loaded_bytes, seconds))
     return module
 
 

@@ -1,5 +1,6 @@
 """Copies blobs to the device on one stream of its own, in order and without letting the host wait. Imports torch."""
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
@@ -21,6 +22,8 @@ class Courier:
 
     def __init__(self, platform: Platform, staging_bytes: int = STAGING_BYTES) -> None:
         self._buffers: list[tuple[Tensor, EventHandle | None]] | None = None
+        self.moved: Counter[tuple[str, str]] = Counter()
+        """Bytes of weights sent so far, by component and direction (`h2d`, `d2h`)."""
         self.platform = platform
         self.stream = platform.make_stream("copy")
         self._staging_bytes = staging_bytes
@@ -57,15 +60,19 @@ class Courier:
             for source in blob.sources:
                 platform.copy_async(_part(memory, source), source.data, self.stream)
         platform.mark(component=None, layer=None)
+        self.moved[component, "h2d"] += blob.size_bytes
         sent = platform.record_event(self.stream)
         blob.wait_sent = partial(platform.synchronize, sent)
         return sent
 
-    def fetch(self, blob: Blob, memory: Tensor) -> None:
+    def fetch(self, component: str, layer: str, blob: Blob, memory: Tensor) -> None:
         """Copy `memory` back over the blob's bytes on the host; they are valid when this returns."""
         self.follow_compute()
+        self.platform.mark(component=component, layer=layer)
         for source in blob.sources:
             self.platform.copy_async(source.data, _part(memory, source), self.stream)
+        self.platform.mark(component=None, layer=None)
+        self.moved[component, "d2h"] += blob.size_bytes
         self.platform.synchronize(self.stream)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from framework.memory.blobs import Blob, Layout, fill, lay_out, leave_mapped
 from framework.memory.host_budget import HostMemory, read_host_memory
+from framework.memory.mapped_files import MappedFiles
 from framework.memory.ownership import Weight
 from framework.memory.parcel import Parcel
 from framework.memory.pin_ledger import GIB, PinLedger
@@ -25,6 +26,11 @@ class HostStore:
     is_mapped: Callable[[Tensor], bool] = lambda tensor: False
     memory: Callable[[], HostMemory] = read_host_memory
 
+    def look_at_files(self) -> None:
+        """Find out anew which files are mapped: to be called after a component was loaded, before its parcels."""
+        if isinstance(self.is_mapped, MappedFiles):
+            self.is_mapped.refresh()
+
     def make_parcel(self, component: str, name: str, weights: Sequence[Weight], writable: bool = False) -> Parcel:
         """Take `weights` out of their modules into a parcel, leaving placeholders.
 
@@ -34,11 +40,17 @@ class HostStore:
         with torch.inference_mode(False), torch.no_grad():  # the host's bytes are written to in edits
             layout = lay_out(weights)
             blob = self._keep(component, name, weights, layout, writable)
-            parcel = Parcel(component, name, weights, layout, blob, self.platform.device)
+            origins = [self._origin(weight) for weight in weights]
+            parcel = Parcel(component, name, weights, layout, blob, self.platform.device, origins)
             if writable:
                 parcel.idle = parcel.bind_host()
             parcel.clear()
             return parcel
+
+    def _origin(self, weight: Weight) -> Tensor | None:
+        """The weight as its checkpoint file has it, where the file is mapped: it costs no memory to remember."""
+        leaf = weight.recipe.leaves[0]
+        return leaf if len(weight.recipe.leaves) == 1 and self.is_mapped(leaf) else None
 
     def _keep(self, component: str, name: str, weights: Sequence[Weight], layout: Layout, writable: bool) -> Blob:
         if self.platform.pins and self.ledger.request(component, name, layout.size_bytes):

@@ -34,6 +34,7 @@ def attach_streamer(
     """
     stacks = find_stacks(component, module, resources.layers.get(component, ())) if stacks is None else stacks
     refuse_unmovable(component, LAYERWISE, module)
+    resources.store.look_at_files()
     layers = [layer for stack in stacks for layer in stack.layers]
     weights = collect_weights(component, LAYERWISE, module, [layer.module for layer in layers])
     found = gather_only(module, weights, resources.table_bytes)
@@ -68,17 +69,27 @@ def attach_mover(component: str, module: nn.Module, resources: Resources) -> Mov
     Raises `ConfigError` naming component and class for what cannot be moved.
     """
     refuse_unmovable(component, WHOLE, module)
+    resources.store.look_at_files()
     weights = collect_weights(component, WHOLE, module)
     return Mover(resources.courier, _hold(component, weights, resources))
 
 
 def refuse_unmovable(component: str, mode: str, module: nn.Module) -> None:
     """Refuse modules that place their own weights (FSDP) or refer to them outside their parameters."""
-    for part in module.modules():
-        if any(base.__module__.startswith("torch.distributed") for base in type(part).__mro__):
-            reason = f"{mode} cannot move a sharded module ({type(part).__name__})"
-            raise ConfigError.of(f"component_residency.{component}", reason, hint="resident works")
+    sharded = next((part for part in module.modules() if _is_distributed(part)), None)
+    if sharded is not None:
+        reason = f"{mode} cannot move a sharded module ({type(sharded).__name__})"
+        raise ConfigError.of(f"component_residency.{component}", reason, hint="resident works")
     refuse_references(component, mode, module)
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether torch.distributed places the weights of `module` or of a part of it (FSDP)."""
+    return any(_is_distributed(part) for part in module.modules())
+
+
+def _is_distributed(part: nn.Module) -> bool:
+    return any(base.__module__.startswith("torch.distributed") for base in type(part).__mro__)
 
 
 def placed_knobs(placement: Placement, stacks: Sequence[Stack], park: bool = False) -> Knobs:

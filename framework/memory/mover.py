@@ -63,6 +63,13 @@ class Held:
             return []
         return self.parcel.changed(memory)
 
+    def exchanged(self) -> list[str]:
+        """Return the names of entries that hold something else than was put there; a forward may renew a buffer."""
+        if not self.installed:
+            return self.parcel.exchanged(self.parcel.idle)
+        assert self._bound is not None
+        return [] if self.writable else self.parcel.exchanged(self._bound)
+
     def drop(self) -> list[str]:
         """Give up the device's copy; return the names of weights that were written to and may not be.
 
@@ -70,7 +77,7 @@ class Held:
         """
         memory, changed = self._memory, self.changed()
         if self.writable and self.installed and memory is not None and memory._version != self._version:
-            self.courier.fetch(self.parcel.blob, memory)
+            self.courier.fetch(self.parcel.component, self.parcel.name, self.parcel.blob, memory)
         self.parcel.clear()
         self.installed = False
         self._memory = self._ready = self._bound = None
@@ -118,6 +125,10 @@ class Mover:
     def changed(self) -> list[str]:
         """Return the names of weights that were written to on the device and may not be."""
         return [name for held in self._held for name in held.changed()]
+
+    def exchanged(self) -> list[str]:
+        """Return the names of entries that other code has put something else into."""
+        return [name for held in self._held for name in held.exchanged()]
 
     def drop(self) -> list[str]:
         """Leave the device; return the names of weights that were written to and may not be."""

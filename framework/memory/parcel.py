@@ -28,6 +28,7 @@ class Entry:
     pieces: tuple[Piece, ...]
     build: Build
     places: tuple[Place, ...]
+    origin: Tensor | None = None  # the weight in its mapped checkpoint file
 
     @property
     def name(self) -> str:
@@ -38,13 +39,21 @@ class Parcel:
     """Weights of one component that move together; `name` is the layer's."""
 
     def __init__(
-        self, component: str, name: str, weights: Sequence[Weight], layout: Layout, blob: Blob, device: torch.device
+        self,
+        component: str,
+        name: str,
+        weights: Sequence[Weight],
+        layout: Layout,
+        blob: Blob,
+        device: torch.device,
+        origins: Sequence[Tensor | None] = (),
     ) -> None:
         self.component, self.name, self.blob = component, name, blob
         self.size_bytes = blob.size_bytes
+        found = origins or [None] * len(weights)
         self.entries = tuple(
-            Entry(pieces, weight.recipe.build, tuple(weight.places))
-            for weight, pieces in zip(weights, layout.pieces, strict=True)
+            Entry(pieces, weight.recipe.build, tuple(weight.places), origin)
+            for weight, pieces, origin in zip(weights, layout.pieces, found, strict=True)
         )
         absent = [
             make_placeholder(weight.tensor, device, component, name, weight.name, weight.recipe.attributes)
@@ -78,6 +87,11 @@ class Parcel:
         pairs = zip(self.entries, made, strict=True)
         return {place.name: tensor for entry, tensor in pairs for place in entry.places}
 
+    def origins(self) -> dict[str, Tensor]:
+        """Return the weights as their checkpoint file has them, by each of their names, as far as it is mapped."""
+        kept = (entry for entry in self.entries if entry.origin is not None)
+        return {place.name: entry.origin for entry in kept for place in entry.places if entry.origin is not None}
+
     def host_view(self, piece: Piece) -> Tensor:
         """Return a piece as a view of the host's bytes: the master that weight edits write to."""
         for source in self.blob.sources:
@@ -99,6 +113,12 @@ class Parcel:
                     names.append(entry.name)
                     break
         return names
+
+    def exchanged(self, bound: Bound) -> list[str]:
+        """Return the names of entries that hold another tensor than `bound` has for them."""
+        wanted = {(id(holder), key): tensor for holder, tensors in bound for key, tensor in tensors.items()}
+        places = [place for entry in self.entries for place in entry.places]
+        return [p.name for p in places if p.holder.get(p.key) is not wanted[id(p.holder), p.key]]
 
     def _bind_tensors(self, tensors: Sequence[Tensor]) -> Bound:
         grouped: dict[int, tuple[dict[str, Tensor | None], dict[str, Tensor]]] = {}

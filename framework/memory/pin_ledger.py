@@ -81,6 +81,12 @@ class PinLedger:
         if decided is not None and decided.granted:
             self.granted_bytes -= decided.size_bytes
 
+    def release_component(self, component: str) -> None:
+        """Give back everything that was booked for `component`."""
+        for owner, layer in list(self._known):
+            if owner == component:
+                self.release(owner, layer)
+
     def _decide(self, decision: PinDecision) -> bool:
         if decision.granted:
             self.granted_bytes += decision.size_bytes

@@ -9,6 +9,7 @@ from framework.memory.courier import Courier
 from framework.memory.host_budget import read_host_memory
 from framework.memory.host_store import HostStore
 from framework.memory.host_table import TABLE_BYTES
+from framework.memory.mapped_files import MappedFiles
 from framework.memory.pin_ledger import PinLedger
 from framework.memory.ring import Ring
 from framework.platforms import make_platform
@@ -53,4 +54,6 @@ def make_resources(
     """Return fresh resources for a device (or its platform), with what the host has left now as the pin budget."""
     platform = make_platform(str(device)) if isinstance(device, torch.device) else device
     ledger = PinLedger(read_host_memory(), pinned_budget_bytes)
-    return Resources(Courier(platform), HostStore(platform, ledger), layers or {}, ring_names or {}, parked)
+    return Resources(
+        Courier(platform), HostStore(platform, ledger, MappedFiles()), layers or {}, ring_names or {}, parked
+    )

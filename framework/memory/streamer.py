@@ -83,6 +83,13 @@ class Streamer:
         return self._ring.size_bytes + residents + self._rest.size_bytes
 
     @property
+    def idle_bytes(self) -> int:
+        """Device bytes of weights between uses."""
+        if self._keep:
+            return self.device_bytes
+        return 0 if self._park else self._rest.size_bytes
+
+    @property
     def has_residents(self) -> bool:
         return bool(self._residents)
 
@@ -94,6 +101,21 @@ class Streamer:
     @property
     def active(self) -> bool:
         return self._active
+
+    def place(self) -> None:
+        """Bring what stays on the device between uses."""
+        if not self._park:
+            self._rest.start()
+            self._rest.install()
+
+    def exchanged(self) -> list[str]:
+        """Return the names of entries that other code has put something else into."""
+        names = self._rest.exchanged()
+        if self._all is not None:
+            return names + self._all.exchanged()
+        names += [name for held in self._residents for name in held.exchanged()]
+        waiting = (layer.parcel for layer in self._streamed if layer.slot is None or not layer.slot.busy)
+        return names + [name for parcel in waiting for name in parcel.exchanged(parcel.idle)]
 
     # The use
 
