@@ -46,7 +46,10 @@ def build_output(data: Mapping[str, Any]) -> OutputSpec:
 
 
 def _component(name: str, data: Mapping[str, Any]) -> ComponentSpec:
+    """`layers: []` says that there is no block list, so its lengths are known too: none."""
     said = _said(data)
+    if said.get("layers") == []:
+        said.setdefault("num_layers", [])
     return _make(
         ComponentSpec,
         {

@@ -10,6 +10,7 @@ from framework.registry import FAMILIES, STAGES
 
 Locate = Callable[[str], str]
 
+UNPINNED = ("cpu", "mps")  # kinds of device for which no host memory is ever pinned
 WHOLE = "diffusers_pipeline"  # the backend that reads its components from the checkpoint's own index
 
 PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
@@ -26,6 +27,10 @@ PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "output.keep_artifacts": ((None, False), "artifacts need resumable runs"),
     "log.level": ((None, "info"), "the log has one level"),
     "log.nvtx": ((None, False), "profiler ranges come with traces"),
+    "numerics.attention": ((None, "sdpa"), "there is one attention backend, sdpa"),
+    "numerics.compile": ((None, "off"), "nothing is compiled yet"),
+    "numerics.step_cache": ((None, "off"), "there is no step cache yet"),
+    "numerics.quantize": ((None, {}), "quantised loading is not built yet"),
     "sweep.axes": ((None, {}), "a sweep is not one run"),
     "sweep.points": ((None, []), "a sweep is not one run"),
     "sweep.prompts": ((None,), "a sweep is not one run"),
@@ -101,15 +106,19 @@ def _pending(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
             value = (value or {}).get(part)
         said = {name: inner for name, inner in value.items() if inner is not None} if isinstance(value, dict) else value
         if said not in harmless:
-            yield Problem(key, f"not part of this version: {missing}", locate(key), "remove it")
+            for leaf in (f"{key}.{name}" for name in said) if isinstance(said, dict) else (key,):
+                yield Problem(leaf, f"not part of this version: {missing}", locate(leaf), "remove it")
 
 
 def folded_problems(folded: Iterable[Entry], data: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield what older keys became that this version cannot do; a key of the user's own beats them."""
     for entry in folded:
-        harmless, missing = PENDING.get(entry.key, ((entry.value,), ""))
-        if entry.value not in harmless and data.get(entry.key) in (None, "off"):
-            yield Problem(entry.key, f"not part of this version: {missing}", entry.origin.where, "remove it")
+        harmless, missing = PENDING.get(entry.key) or PENDING[entry.key.partition(".")[0]]
+        if entry.value in harmless or data.get(entry.key) not in (None, "off"):
+            continue
+        if entry.key == "budget.pinned" and str(data.get("device")).partition(":")[0] in UNPINNED:
+            continue  # the old key asks for what is so on these devices
+        yield Problem(entry.key, f"not part of this version: {missing}", entry.origin.where, "remove it")
 
 
 def _without_counterpart(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:

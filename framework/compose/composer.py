@@ -1,7 +1,7 @@
 """From YAML files and the command line to one `RunSpec`. Imports Hydra and jsonschema on use, never torch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from framework.compose.arguments import Flags
@@ -15,6 +15,7 @@ from framework.compose.overrides import Override, read_overrides
 from framework.compose.plugins import announce_entry_points, load_plugins, plugins_of_environment
 from framework.compose.provenance import Provenance, trace
 from framework.compose.refusals import refuse_forbidden_data
+from framework.compose.request_keys import check_request_keys
 from framework.compose.requests import build_requests, read_requests
 from framework.compose.residency import Resolution, resolve
 from framework.compose.schema import COMPOSED, check_schema, composed_schema, fold_spellings
@@ -97,13 +98,14 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     pipeline = build_pipeline(data["pipeline"])
     graph = _collect(problems, lambda: build_graph(pipeline, provenance.locate))
     requests = _collect(problems, lambda: build_requests(data, provenance.locate))
+    notes = _collect(problems, lambda: check_request_keys(data, pipeline, graph, provenance.locate)) if graph else ()
     resolution = graph and _collect(problems, lambda: _resolve(data, provenance, pipeline, graph, machine))
     problems += folded_problems(resolution.folded if resolution else (), data)
     if problems:
         raise ConfigError(dict.fromkeys(problems))
     assert requests is not None
     assert resolution is not None
-    return _spec(data, provenance, pipeline, requests, resolution)
+    return _spec(data, provenance, pipeline, requests, replace(resolution, notes=(*resolution.notes, *notes)))
 
 
 def checked_data(composed: Composed) -> dict[str, Any]:
@@ -168,7 +170,7 @@ def _collect(problems: list[Problem], step: Callable[[], Any]) -> Any:
 def _resolve(
     data: Mapping[str, Any], provenance: Provenance, pipeline: PipelineSpec, graph: Graph, machine: MachineFacts | None
 ) -> Resolution:
-    facts = component_facts(pipeline, graph)
+    facts = component_facts(pipeline, graph, (data.get("numerics") or {}).get("quantize"))
     return resolve(build_sources(data, provenance), facts, machine or _machine_of(data.get("device") or "auto"))
 
 

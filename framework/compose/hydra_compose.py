@@ -7,7 +7,7 @@ for it), never logs, and never instantiates anything.
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -136,7 +136,6 @@ class Composition:
 
     config: DictConfig
     layers: tuple[Layer, ...]
-    choices: Mapping[str, str]
     journal: Journal
 
 
@@ -150,24 +149,45 @@ def compose_files(
     journal = Journal(tuple(folders))
     with _initialized(journal, root):
         try:
-            loader = GlobalHydra.instance().config_loader()
-            config = hydra_compose(config_name=config_name, overrides=list(groups), return_hydra_config=True)
-            journal.order_only = True
-            order = loader.compute_defaults_list(config_name, list(groups), RunMode.RUN).defaults
-            choices = {str(key): str(value) for key, value in config.hydra.runtime.choices.items()}
+            merged = _watch_merging(GlobalHydra.instance().config_loader())
+            config = hydra_compose(config_name=config_name, overrides=list(groups))
+            order = merged or _order_again(journal, config_name, groups)
         except ConfigError:
             raise
         except Exception as error:  # Hydra raises a dozen kinds, some of them plain ValueError
             raise ConfigError(_translate(error, journal)) from error
     OmegaConf.set_struct(config, False)
-    del config["hydra"]
     layers = [
         Layer(item.config_path, item.package or "", journal.documents[item.config_path])
         for item in order
         if item.config_path in journal.documents
     ]
-    chosen = {key: value for key, value in choices.items() if not key.startswith("hydra")}
-    return Composition(config, tuple(layers), chosen, journal)
+    return Composition(config, tuple(layers), journal)
+
+
+def _watch_merging(loader: Any) -> list[Any]:
+    """Return a list that will hold the files in merge order, which takes Hydra 70 ms to find out a second time.
+
+    The method is Hydra's own; a version without it leaves the list empty.
+    """
+    merged: list[Any] = []
+    method = getattr(loader, "_compose_config_from_defaults_list", None)
+    if method is not None:
+
+        def compose_and_tell(defaults: list[Any], repo: Any) -> Any:
+            merged[:] = defaults
+            return method(defaults, repo)
+
+        loader._compose_config_from_defaults_list = compose_and_tell
+    return merged
+
+
+def _order_again(journal: Journal, config_name: str, groups: Sequence[str]) -> list[Any]:
+    """The files in merge order by Hydra's public way, a second pass over all defaults lists."""
+    journal.order_only = True
+    loader = GlobalHydra.instance().config_loader()
+    order: list[Any] = loader.compute_defaults_list(config_name, list(groups), RunMode.RUN).defaults
+    return order
 
 
 @contextmanager

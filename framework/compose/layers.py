@@ -39,17 +39,27 @@ def build_sources(data: Mapping[str, Any], provenance: Provenance) -> Sources:
     )
 
 
-def component_facts(pipeline: PipelineSpec, graph: Graph) -> dict[str, ComponentFacts]:
-    """What the resolver may know of each component before anything is loaded."""
+def component_facts(
+    pipeline: PipelineSpec, graph: Graph, quantize: Mapping[str, Any] | None = None
+) -> dict[str, ComponentFacts]:
+    """What the resolver may know of each component before anything is loaded; `quantize` is `numerics.quantize`."""
     used = graph.used_components()
     return {
         name: ComponentFacts(
             group=group_of(name, component.group),
             stack_lengths=component.num_layers,
+            quantized=_backend_of((quantize or {}).get(name)),
             used=name in used,
         )
         for name, component in pipeline.components.items()
     }
+
+
+def _backend_of(quantization: Any) -> str | None:
+    """The name of the backend in an entry of `numerics.quantize`: text, or a map with `backend`."""
+    if isinstance(quantization, Mapping):
+        return str(quantization.get("backend") or "a quantiser")
+    return None if quantization is None else str(quantization)
 
 
 def _leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

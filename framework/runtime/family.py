@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 
 class Family(Protocol):
-    """`pipeline_classes` are the diffusers classes it runs; an embedding depends on `encoders` and `tokenizers`."""
+    """`pipeline_classes` are the diffusers classes it runs; an embedding depends on `encoders` and `tokenizers`.
+
+    `request_keys` names what it reads of a request, each with the component it is for, or None; see
+    `framework.compose.request_keys`.
+    """
 
     pipeline_classes: tuple[str, ...]
     encoders: tuple[str, ...]
     tokenizers: tuple[str, ...]
+    request_keys: Mapping[str, str | None]
 
     def check_request(
         self, request: RequestSpec, options: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]

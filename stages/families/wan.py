@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from framework.errors import Problem, StageError
@@ -26,6 +27,13 @@ class WanFamily:
     pipeline_classes = ("WanPipeline",)
     encoders = ("text_encoder",)
     tokenizers = ("tokenizer",)
+    request_keys: Mapping[str, str | None] = MappingProxyType(
+        {
+            **dict.fromkeys(("height", "width", "num_frames", "num_inference_steps", "guidance_scale")),
+            **dict.fromkeys(("max_sequence_length", "fps")),
+            "guidance_scale_2": "transformer_2",
+        }
+    )
 
     def check_request(
         self, request: RequestSpec, options: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]

@@ -6,8 +6,12 @@ import pytest
 
 from framework.compose.arguments import Flags
 from framework.compose.composer import compose, compose_data
-from framework.compose.layers import build_sources
+from framework.compose.hydra_compose import compose_files
+from framework.compose.layers import build_sources, component_facts
 from framework.compose.provenance import split_key
+from framework.compose.sources import ComponentFacts
+from framework.errors import ConfigError
+from framework.graph import build_graph
 from framework.spec import RunSpec
 
 
@@ -157,3 +161,45 @@ def test_dotted_keys_split_into_names_and_indexes() -> None:
 def _data(*words: str):  # type: ignore[no-untyped-def]
     composed = compose_data(words)
     return composed.data, composed.provenance
+
+
+FIVE_B = "pipeline=wan2_ti2v_5b"
+
+
+def facts_of(*words: str, quantize: dict[str, object] | None = None) -> dict[str, ComponentFacts]:
+    pipeline = compose([FIVE_B, *words]).pipeline
+    return component_facts(pipeline, build_graph(pipeline), quantize)
+
+
+def test_the_resolver_is_told_who_quantises_a_component() -> None:
+    facts = facts_of(quantize={"transformer": "gguf", "text_encoder": {"backend": "torchao"}, "vae": {"bits": 4}})
+    assert {name: fact.quantized for name, fact in facts.items()} == {
+        "transformer": "gguf",
+        "text_encoder": "torchao",
+        "vae": "a quantiser",
+    }
+    assert facts_of()["transformer"].quantized is None
+
+
+def test_an_empty_list_of_layers_says_that_there_are_none_and_silence_says_nothing() -> None:
+    assert facts_of()["vae"].stack_lengths is None
+    assert facts_of("pipeline.components.vae.layers=[]")["vae"].stack_lengths == ()
+
+
+def test_a_component_stated_to_have_no_layers_is_not_streamed() -> None:
+    words = [FIVE_B, "pipeline.components.vae.layers=[]"]
+    with pytest.raises(ConfigError, match="'vae' cannot do layerwise-offload: it has no list of layers to stream"):
+        compose([*words, "component_residency.vae=layerwise-offload"])
+    spec = compose([*words, "performance_mode=memory"])
+    assert spec.placements["vae"].mode == "component-offload"
+    assert any("vae cannot do layerwise-offload" in note for note in spec.notes)
+
+
+def test_the_order_of_files_is_the_same_by_the_public_way_of_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["pipeline=wan2", "residency=low_vram", "experiment=wan2_low_vram"]
+    watched = compose_files(words).layers
+    monkeypatch.setattr("framework.compose.hydra_compose._watch_merging", lambda loader: [])
+    assert len(watched) == 7
+    assert [(layer.config_path, layer.package) for layer in compose_files(words).layers] == [
+        (layer.config_path, layer.package) for layer in watched
+    ]

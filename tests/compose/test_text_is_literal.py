@@ -127,7 +127,12 @@ def test_any_text_is_read_as_typed(text: str) -> None:
 @given(st.text(st.sampled_from(WORST), max_size=30))
 def test_quoting_survives_the_grammar_of_hydra_and_omegaconf(text: str) -> None:
     value = OverridesParser.create().parse_override(f"k={quote(text)}").value()
-    assert OmegaConf.create({"k": value}).k == text
+    if text != "???":  # OmegaConf's own mark for a missing value; texts of ours never reach it
+        assert OmegaConf.create({"k": value}).k == text
+
+
+def test_the_mark_of_a_missing_value_is_a_text_like_any_other() -> None:
+    assert compose(["prompt=???"]).requests[0].prompt == "???"
 
 
 @pytest.mark.parametrize("name", ["图.png", "a b,c.png", "it's.png", "x=1.png", "[a].png", "#1.png"])
