@@ -48,10 +48,10 @@ class ComponentOffload:
         if changed:
             raise changed_weight(self.component, changed)
 
-    def finish_request(self, preferred: bool, warmup: bool = False) -> None:
-        """Be on the host; only after a warm-up a preferred component comes back, for the first real request."""
+    def finish_request(self, preferred: bool) -> None:
+        """Be on the host; a preferred component comes back, for the first real request."""
         self.finish_use()
-        if preferred and warmup:
+        if preferred:
             self.prepare()
             self.wait()
 
@@ -64,6 +64,15 @@ class ComponentOffload:
         except torch.OutOfMemoryError:
             return False
         return True
+
+    @property
+    def device_bytes(self) -> int:
+        """Device bytes of weights during a use."""
+        return self._mover.size_bytes
+
+    def misplaced(self) -> list[str]:
+        """Return the weights that other code has exchanged; a use in another dtype exchanges them itself."""
+        return self._mover.exchanged() if self._undo_cast is None else []
 
     def host_weights(self) -> dict[str, Tensor]:
         """Return the weights on the host by name, for edits in place; nothing stays on the device meanwhile."""

@@ -47,10 +47,10 @@ class LayerwiseOffload:
     def finish_use(self) -> None:
         self._streamer.finish()
 
-    def finish_request(self, preferred: bool, warmup: bool = False) -> None:
-        """Be idle; only after a warm-up the head of a preferred component is fetched for the first real request."""
+    def finish_request(self, preferred: bool) -> None:
+        """Be idle; the head of a preferred component is fetched, for the first real request."""
         self._streamer.finish()
-        if preferred and warmup and not self._streamer.has_residents:
+        if preferred and not self._streamer.has_residents:
             self._streamer.start()
 
     def prefetch(self, beside_active: bool) -> bool:
@@ -62,6 +62,24 @@ class LayerwiseOffload:
         except torch.OutOfMemoryError:
             return False
         return True
+
+    def place(self) -> None:
+        """Bring what lies outside the layers."""
+        self._streamer.place()
+
+    @property
+    def device_bytes(self) -> int:
+        """Device bytes of weights during a use, its ring included."""
+        return self._streamer.device_bytes
+
+    @property
+    def idle_bytes(self) -> int:
+        """Device bytes of weights between uses."""
+        return self._streamer.idle_bytes
+
+    def misplaced(self) -> list[str]:
+        """Return the weights that other code has exchanged."""
+        return self._streamer.exchanged()
 
     def load_all(self) -> None:
         """Bring every layer to the device until `release_all`, for compilation and edits."""

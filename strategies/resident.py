@@ -1,31 +1,50 @@
-"""Strategy `resident`: weights stay on the execution device from the first use on. Imports torch."""
-
-from collections.abc import Callable
+"""Strategy `resident`: weights stay on the execution device from the start. Imports torch."""
 
 import torch
 from torch import nn
 
+from framework.loading.weights import size_bytes
+from framework.memory.casting import Undo, cast_parameters
+from framework.memory.layerwise import is_sharded
+from framework.memory.resources import Resources
 from framework.registry import register_strategy
 from framework.spec import Placement
-
-Undo = Callable[[], None]
 
 
 @register_strategy("resident")
 class Resident:
     """Moves a component once; a use in another dtype gets cast copies, which the end of the use drops."""
 
-    def __init__(self, component: str, module: nn.Module, placement: Placement, device: torch.device) -> None:
+    def __init__(
+        self,
+        component: str,
+        module: nn.Module,
+        placement: Placement,
+        device: torch.device,
+        resources: Resources | None = None,
+    ) -> None:
         self.component = component
         self._module = module
         self._device = device
-        self._placed = False
+        self._sharded = is_sharded(module)  # FSDP places its own weights
+        self._placed = self._sharded
         self._undo: Undo | None = None
+        self.device_bytes = self.idle_bytes = 0 if self._sharded else size_bytes(module)
+
+    def place(self) -> None:
+        """Move the weights, or leave all of them where they were."""
+        if self._placed:
+            return
+        before = next((tensor.device for tensor in self._tensors().values()), self._device)
+        try:
+            self._module.to(self._device)
+        except BaseException:
+            self._module.to(before)
+            raise
+        self._placed = True
 
     def prepare(self, dtype: torch.dtype | None = None) -> None:
-        if not self._placed:
-            self._module.to(self._device)
-            self._placed = True
+        self.place()
         if dtype is not None:
             self._restore_dtype()
             self._undo = cast_parameters(self._module, dtype)
@@ -40,8 +59,24 @@ class Resident:
         self._restore_dtype()
 
     def prefetch(self, beside_active: bool) -> bool:
-        self.prepare()
+        self.place()
         return True
+
+    def misplaced(self) -> list[str]:
+        """Return the weights that are not on the device."""
+        if self._sharded or not self._placed:
+            return []
+        return [name for name, tensor in self._tensors().items() if not _is_on(tensor, self._device)]
+
+    def detach(self) -> None:
+        """Leave the weights in the module, on the host."""
+        self._restore_dtype()
+        if self._placed and not self._sharded:
+            self._module.to("cpu")
+            self._placed = False
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        return {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
 
     def _restore_dtype(self) -> None:
         if self._undo is not None:
@@ -49,33 +84,5 @@ class Resident:
             self._undo = None
 
 
-def cast_parameters(module: nn.Module, dtype: torch.dtype) -> Undo:
-    """Give `module` copies of its weights in `dtype`; return the call that puts the originals back.
-
-    Only weights of the module's main dtype are cast: what was kept in float32 on purpose stays. Ties stay ties.
-    """
-    parameters = list(module.parameters())
-    main = parameters[0].dtype if len({p.dtype for p in parameters}) == 1 else _main_dtype(parameters)
-    kept: list[tuple[dict[str, nn.Parameter | None], str, nn.Parameter]] = []
-    copies: dict[int, nn.Parameter] = {}
-    for part in module.modules():
-        for name, parameter in part._parameters.items():
-            if parameter is not None and parameter.dtype == main != dtype:
-                kept.append((part._parameters, name, parameter))
-                if id(parameter) not in copies:
-                    copies[id(parameter)] = nn.Parameter(parameter.detach().to(dtype), requires_grad=False)
-    for slots, name, parameter in kept:
-        slots[name] = copies[id(parameter)]
-
-    def undo() -> None:
-        for slots, name, parameter in kept:
-            slots[name] = parameter
-
-    return undo
-
-
-def _main_dtype(parameters: list[nn.Parameter]) -> torch.dtype:
-    sizes: dict[torch.dtype, int] = {}
-    for parameter in parameters:
-        sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.nbytes
-    return max(sizes, key=lambda dtype: sizes[dtype])
+def _is_on(tensor: torch.Tensor, device: torch.device) -> bool:
+    return tensor.device.type == device.type and device.index in (None, tensor.device.index)

@@ -56,6 +56,10 @@ class RecordSink:
                 _add(self._timings(event.request)["components"], event.component, event.seconds)
             case events.OutputSaved():
                 self._request(event.request)["outputs"].append(self._output(event))
+            case events.MemoryMeasured():
+                self._request(event.request)["memory"].update(
+                    device_peak_bytes=event.device_peak_bytes, moved_bytes=event.moved_bytes
+                )
             case events.RequestFinished():
                 self._finish_request(event)
             case events.RunFinished(status=status, error=error):
@@ -74,7 +78,7 @@ class RecordSink:
 
     def _finish_request(self, event: events.RequestFinished) -> None:
         self._timings(event.index)["total"] = round(event.seconds, 6)
-        self._request(event.index)["memory"] = dict(self._measure_memory())
+        self._request(event.index)["memory"].update(self._measure_memory())
         self._write()
 
     def _request(self, index: int) -> dict[str, Any]:

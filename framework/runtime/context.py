@@ -86,6 +86,15 @@ class StageContext:
         with self._residency.use(self._declared(component, phase), dtype):
             yield self._store.module(component)
 
+    def supply(self, component: str, module: nn.Module) -> None:
+        """Give the module of a declared component that the checkpoint leaves out, or another instance of one.
+
+        It gets the placement of its name. Raises `StageError` for an undeclared one.
+        """
+        if all(use.component != component for use in self._node.component_uses):
+            raise self._undeclared(component)
+        self._residency.supply(component, module)
+
     @contextmanager
     def uses_at_call(self) -> Iterator[None]:
         """In this block the stage's call-started uses begin by themselves, at the first call of each component."""
@@ -112,10 +121,12 @@ class StageContext:
     def expect_steps(self, num_steps: int) -> None:
         """Say that a loop of `num_steps` begins, so that a failure in its first step can be named."""
         self.current_step = (0, num_steps)
+        self._residency.mark_step(1)
 
     def step(self, step: int, num_steps: int, values: Any = None) -> None:
         """Report the end of a step, counted from 1, and stop here if the user asked or `values` hold no numbers."""
         self.current_step = (step, num_steps)
+        self._residency.mark_step(step + 1)
         self._events.emit(StepDone(self.request_index, self.stage, step, num_steps))
         bad = self.watch.add(f"at step {step} of {num_steps}", values)
         if bad is not None:
@@ -155,9 +166,7 @@ class StageContext:
     def _declared(self, component: str, phase: str | None) -> ComponentUse:
         uses = [use for use in self._node.component_uses if use.component == component]
         if not uses:
-            names = sorted({use.component for use in self._node.component_uses})
-            hint = did_you_mean(component, names) or "it declares no component"
-            raise StageError(f"stage '{self.stage}' uses component '{component}' without declaring it; {hint}")
+            raise self._undeclared(component)
         matching = [use for use in uses if use.phase == phase] or (uses if phase is None and len(uses) == 1 else [])
         if not matching:
             known = ", ".join(str(use.phase) for use in uses)
@@ -165,3 +174,8 @@ class StageContext:
         if component not in self._store.managed:
             raise StageError(f"stage '{self.stage}' uses component '{component}', which this checkpoint leaves out")
         return matching[0]
+
+    def _undeclared(self, component: str) -> StageError:
+        names = sorted({use.component for use in self._node.component_uses})
+        hint = did_you_mean(component, names) or "it declares no component"
+        return StageError(f"stage '{self.stage}' uses component '{component}' without declaring it; {hint}")

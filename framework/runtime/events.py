@@ -3,7 +3,7 @@
 The scheduler knows no sink: it emits, and an event nobody hears costs one truth test.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 
@@ -94,6 +94,19 @@ class OutputSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryMeasured:
+    """What a request took of the device, told before its end.
+
+    `moved_bytes` are weights copied during it, by component and direction (`h2d`, `d2h`); `device_peak_bytes` is None
+    where the platform cannot tell.
+    """
+
+    request: int
+    device_peak_bytes: int | None
+    moved_bytes: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class RequestFinished:
     index: int
     seconds: float
@@ -126,6 +139,7 @@ Event = (
     | UseFinished
     | StageFinished
     | OutputSaved
+    | MemoryMeasured
     | RequestFinished
     | Note
     | RunFinished

@@ -58,6 +58,15 @@ def attach_hook(module: nn.Module, component: str, execution_device: torch.devic
     return hook
 
 
+def remove_hook(module: nn.Module) -> None:
+    """Take off what `attach_hook` put on `module`."""
+    from accelerate.hooks import remove_hook_from_module
+
+    remove_hook_from_module(module)
+    for name in ENTRY_POINTS:
+        vars(module).pop(name, None)
+
+
 def _announced(method: Callable[..., Any], module: nn.Module, hook: ManagedHook) -> Callable[..., Any]:
     """Bind `method` so that a call of it is announced; inside an announced call that changes nothing."""
 

@@ -3,7 +3,10 @@
 A use is one interval in which a stage needs a component, named by (component, phase). Uses may overlap. One that starts
 at stage entry lasts for its stage; one that starts at the call lasts from the first call (or `ctx.use`) until the stage
 lets go or the next phase begins. Adjacent stages that declare the same use share one interval. Whatever happens,
-`finish_request` brings every component back to the idle state of its mode.
+`finish_request` brings every component back to the idle state of its mode, and an audit makes sure of it.
+
+The next use is prefetched between uses only, because inside one nothing may be allocated that its plan does not know;
+a component that shares the ring of the one in use brings no memory of its own, so its head comes during the use.
 """
 
 import time
@@ -13,17 +16,19 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import nn
 
 from framework.errors import StageError
 from framework.graph import Graph, Node
-from framework.registry import STRATEGIES
 from framework.runtime.events import EventBus, Note, UseFinished, UseStarted
+from framework.runtime.placed import RESIDENT, Placed, first_line, outside_inference
 from framework.runtime.store import ComponentStore
 from framework.runtime.strategy import Strategy
+from framework.runtime.timeline import Timeline, UseKey, key_of
 from framework.spec import ComponentUse, Placement
 
-RESIDENT = "resident"
-UseKey = tuple[str, str | None]
+SINGLE_DITS = ("transformer", "video_dit")
+"""Where one of these has no second expert, `preferred` never overrides its mode."""
 
 
 @dataclass(slots=True)
@@ -40,55 +45,52 @@ class OpenUse:
 
 
 def effective_placements(
-    placements: Mapping[str, Placement], store: ComponentStore, events: EventBus
+    placements: Mapping[str, Placement], components: frozenset[str], device_type: str, events: EventBus
 ) -> dict[str, Placement]:
-    """Return a placement for each managed component; on the CPU all are resident, and one line says so."""
-    default = {name: Placement(component=name, group=None, mode=RESIDENT) for name in sorted(store.managed)}
+    """Return a placement for each of `components`; on the CPU all are resident, and one line says so."""
+    default = {name: Placement(component=name, group=None, mode=RESIDENT) for name in sorted(components)}
     chosen = {name: placements.get(name, default[name]) for name in default}
     moved = [f"{name} ({placement.mode})" for name, placement in chosen.items() if placement.mode != RESIDENT]
-    if store.device.type != "cpu" or not moved:
+    if device_type != "cpu" or not moved:
         return chosen
     events.emit(Note(f"on the CPU every component is resident; no effect for {', '.join(moved)}"))
     return default
 
 
 class ResidencyManager:
-    """Keeps the open uses of one request at a time and drives one strategy for each component."""
+    """Keeps the open uses of one request at a time and drives the strategy of each component."""
 
     def __init__(
-        self,
-        store: ComponentStore,
-        placements: Mapping[str, Placement],
-        events: EventBus,
-        check: Callable[[], None] = lambda: None,
+        self, store: ComponentStore, placed: Placed, events: EventBus, check: Callable[[], None] = lambda: None
     ) -> None:
         self._store = store
-        self._placements = dict(placements)
+        self._placed = placed
         self._events = events
         self._check = check
-        self._strategies: dict[str, Strategy] = {}
+        self._platform = placed.resources.platform
         self._request = 0
+        self._warmup = False
         self._nodes: tuple[Node, ...] = ()
         self._node: Node | None = None
         self._next: Node | None = None
-        self._timeline: list[tuple[str, ComponentUse]] = []
-        self._position = -1
+        self._num_ended = 0
+        self._timeline = Timeline()
         self._open: dict[UseKey, OpenUse] = {}
         self._open_components: set[str] = set()
         self._armed: dict[str, ComponentUse] = {}
-        self._prefetched: set[str] = set()
+        self._prefetched: dict[str, str] = {}  # component -> stage that it was fetched for
         self._seen: dict[str, ComponentUse] = {}
         self.current_component: str | None = None  # the one that is running now
         self.last_component: str | None = None  # the last one of this stage that ran
 
     # Request and stage
 
-    def begin_request(self, graph: Graph, request: int) -> None:
-        """Start listening to calls; `graph` gives the order of uses."""
-        self._request = request
+    def begin_request(self, graph: Graph, request: int, warmup: bool = False) -> None:
+        """Start listening to calls; `graph` gives the declared order of uses."""
+        self._request, self._warmup = request, warmup
         self._nodes = graph.nodes
-        self._timeline = list(graph.timeline())
-        self._position = -1
+        self._num_ended = 0
+        self._timeline.start(tuple(graph.timeline()))
         self._seen.clear()
         self._prefetched.clear()
         for hook in self._store.hooks.values():
@@ -98,30 +100,41 @@ class ResidencyManager:
         self._node = self._nodes[index]
         self._next = self._nodes[index + 1] if index + 1 < len(self._nodes) else None
         self.current_component = self.last_component = None
+        self._platform.mark(stage=self._node.spec.name, step=None)
         for use in self._node.component_uses:
             if use.start_at_stage_entry:
                 self._begin(use, None).held = True
 
+    def mark_step(self, step: int) -> None:
+        """Say which step of the stage's loop runs now, for the log of moves."""
+        self._platform.mark(step=step)
+
     def end_stage(self) -> None:
-        """Finish the stage's uses, but hand over those which the next stage declares too."""
-        following = {_key(use) for use in self._next.component_uses} if self._next else set()
+        """Finish the stage's uses, but hand over those which the next stage declares too; then audit."""
+        assert self._node is not None, "a stage that did not begin"
+        following = {key_of(use) for use in self._next.component_uses} if self._next else set()
         self._armed.clear()
         for key, opened in reversed(list(self._open.items())):
             if key in following and self._next is not None:
                 opened.stage, opened.depth, opened.held = self._next.spec.name, 0, False
             else:
                 self._end(key)
+        stage = self._node.spec.name
+        self._drop_prefetched([name for name, wanted in self._prefetched.items() if wanted == stage])
         self._node = None
+        self._num_ended += 1
+        self._audit(f"after stage '{stage}'")
 
     def finish_request(self) -> None:
         """Bring every component to its idle state; the first error is raised after all have been tried."""
         for hook in self._store.hooks.values():
             hook.on_call = hook.on_return = None
         self._armed.clear()
-        self._stop_prefetching()
+        self._timeline.finish(complete=self._num_ended == len(self._nodes))
         preferred = self._preferred()
         steps: list[Callable[[], None]] = [partial(self._end, key) for key in reversed(list(self._open))]
-        steps += [partial(self._strategy(name).finish_request, name in preferred) for name in self._seen]
+        steps += [partial(self._finish_component, name, name in preferred) for name in self._seen]
+        steps.append(partial(self._audit, f"after request {self._request + 1}"))
         errors: list[Exception] = []
         for step in steps:
             try:
@@ -130,7 +143,9 @@ class ResidencyManager:
                 errors.append(error)
         self._open.clear()
         self._open_components.clear()
+        self._prefetched.clear()
         self._node = self._next = self.current_component = None
+        self._platform.mark(stage=None, step=None)
         if errors:
             raise errors[0]
 
@@ -144,12 +159,12 @@ class ResidencyManager:
         try:
             yield
         except BaseException:
-            self._stop_prefetching()
+            self._timeline.stop()
             raise
         finally:
             opened.depth -= 1
-            if opened.depth == 0 and not opened.held and self._open.get(_key(use)) is opened:
-                self._end(_key(use))
+            if opened.depth == 0 and not opened.held and self._open.get(key_of(use)) is opened:
+                self._end(key_of(use))
 
     @contextmanager
     def uses_at_call(self) -> Iterator[None]:
@@ -161,13 +176,13 @@ class ResidencyManager:
         try:
             yield
         except BaseException:
-            self._stop_prefetching()
+            self._timeline.stop()
             raise
         finally:
             for use in self._armed.values():
-                opened = self._open.get(_key(use))
+                opened = self._open.get(key_of(use))
                 if opened is not None and not opened.held and opened.depth == 0:
-                    self._end(_key(use))
+                    self._end(key_of(use))
             self._armed.clear()
 
     def on_call(self, component: str) -> None:
@@ -189,100 +204,160 @@ class ResidencyManager:
     def open_uses(self) -> tuple[UseKey, ...]:
         return tuple(self._open)
 
+    # Components that come late or change
+
+    def supply(self, component: str, module: nn.Module) -> None:
+        """Give `component` a module it did not have, or another instance: it gets the slot's mode.
+
+        The old instance is given up first, hooks, copies and bookings; uses that are open go on with the new one.
+        """
+        self.forget_component(component)
+        self._store.replace(component, module)
+        hook = self._store.hooks[component]
+        hook.on_call, hook.on_return = self.on_call, self.on_return
+        for opened in self._open.values():
+            if opened.use.component == component:
+                opened.strategy = self._strategy(component)
+                self._make_ready(opened.use, opened.strategy, opened.dtype)
+
+    def forget_component(self, component: str) -> None:
+        """Give up what is known of a component's instance; a use of it that is open is finished first."""
+        with outside_inference():
+            for opened in self._open.values():
+                if opened.use.component == component:
+                    opened.strategy.finish_use()
+        self._prefetched.pop(component, None)
+        self._seen.pop(component, None)
+        self._placed.forget(component)
+
     # Inside
 
     def _begin(self, use: ComponentUse, dtype: torch.dtype | None) -> OpenUse:
-        key = _key(use)
+        key = key_of(use)
         wanted = dtype or _dtype(use.target_dtype)
         opened = self._open.get(key)
         if opened is not None:
             if wanted is not None and wanted != opened.dtype:
-                _make_ready(opened.strategy, wanted)
+                self._make_ready(use, opened.strategy, wanted)
                 opened.dtype = wanted
             return opened
         self._check()
         for other in [other for other in self._open if other[0] == use.component]:
-            self._end(other)
+            self._end(other, offer=False)
         assert self._node is not None, "a use outside a stage"
         started = time.perf_counter()
         strategy = self._strategy(use.component)
         self._seen[use.component] = use
-        self._advance(self._node.spec.name, key)
+        self._timeline.begin(self._node.spec.name, use)
+        self._drop_prefetched([name for name in self._prefetched if name != use.component])
         opened = OpenUse(use, self._node.spec.name, strategy, started, wanted)
         self._open[key] = opened
-        _make_ready(strategy, wanted)
+        self._make_ready(use, strategy, wanted)
         self._open_components.add(use.component)
+        self._prefetched.pop(use.component, None)
         seconds = time.perf_counter() - started
         self._events.emit(UseStarted(self._request, opened.stage, use.component, use.phase, seconds))
-        self._prefetch_next()
+        self._offer_next()
         return opened
 
-    def _end(self, key: UseKey) -> None:
+    def _end(self, key: UseKey, offer: bool = True) -> None:
         opened = self._open.pop(key)
         self._open_components.discard(key[0])
-        opened.strategy.finish_use()
-        self._prefetched.discard(key[0])
+        if not self._keeps(opened.use):
+            with outside_inference():
+                opened.strategy.finish_use()
+            if opened.use.memory_intensive and self._placed.mode(key[0]) != RESIDENT:
+                self._platform.release_cache()  # the next use gets this memory in other sizes
         seconds = time.perf_counter() - opened.started
         self._events.emit(UseFinished(self._request, opened.stage, key[0], key[1], seconds))
-        self._prefetch_next()
+        if offer:
+            self._offer_next()
 
     def _end_other_phases(self, use: ComponentUse) -> None:
         """Phases of one stage follow each other: the first call of one ends those before it, but not its own parts."""
         if use.phase is None:
             return
         for other in self._armed.values():
-            if other.phase not in (None, use.phase) and _key(other) in self._open:
-                self._end(_key(other))
+            if other.phase not in (None, use.phase) and key_of(other) in self._open:
+                self._end(key_of(other), offer=False)  # what comes next is this very use
 
-    def _advance(self, stage: str, key: UseKey) -> None:
-        """Move to the first later entry of the timeline that is this use; stay where there is none."""
-        later = range(self._position + 1, len(self._timeline))
-        found = (i for i in later if self._timeline[i][0] == stage and _key(self._timeline[i][1]) == key)
-        self._position = next(found, self._position)
-
-    def _prefetch_next(self) -> None:
-        """Offer the next memory-intensive use to its strategy."""
-        for _, use in self._timeline[self._position + 1 :]:
-            if not use.memory_intensive:
-                continue
-            known = use.component in self._prefetched or use.component in self._open_components
-            if not known and use.allow_prefetch:
-                started = self._strategy(use.component).prefetch(beside_active=bool(self._open))
-                if started:
-                    self._prefetched.add(use.component)
-                    self._seen.setdefault(use.component, use)
+    def _offer_next(self) -> None:
+        """Offer the next use to its strategy: between uses, or where it shares the ring of the one in use."""
+        following = self._timeline.following()
+        if following is None:
             return
+        stage, use = following
+        name = use.component
+        known = name in self._prefetched or name in self._open_components
+        if known or not use.allow_prefetch or name not in self._store.managed:
+            return
+        if all(self._placed.share_ring(name, other) for other in self._open_components):
+            with outside_inference():
+                started = self._strategy(name).prefetch(beside_active=bool(self._open))
+            if started:
+                self._prefetched[name] = stage
+                self._seen.setdefault(name, use)
+
+    def _drop_prefetched(self, components: list[str]) -> None:
+        """What was fetched ahead and is passed over goes again."""
+        for name in components:
+            del self._prefetched[name]
+            with outside_inference():
+                self._strategy(name).finish_use()
+
+    def _finish_component(self, component: str, preferred: bool) -> None:
+        if not self._keeps(self._seen[component]):
+            with outside_inference():
+                self._strategy(component).finish_request(preferred)
 
     def _strategy(self, component: str) -> Strategy:
-        if component not in self._strategies:
-            placement = self._placements[component]
-            built: Strategy = STRATEGIES.get(placement.mode)(
-                component, self._store.module(component), placement, self._store.device
-            )
-            self._strategies[component] = built
-        return self._strategies[component]
+        return self._placed.strategy(component, self._store.module(component))
+
+    def _make_ready(self, use: ComponentUse, strategy: Strategy, dtype: torch.dtype | None) -> None:
+        try:
+            with outside_inference():
+                strategy.prepare(dtype)
+                strategy.wait()
+        except torch.OutOfMemoryError as error:
+            raise StageError(self._no_room(use.component, error)) from error
+
+    def _no_room(self, component: str, error: BaseException) -> str:
+        stage = self._node.spec.name if self._node else "?"
+        others = ", ".join(sorted(self._open_components - {component}))
+        beside = f" beside {others}" if others else ""
+        return (
+            f"stage '{stage}': component '{component}' ({self._placed.mode(component)}) has no room on the "
+            f"device{beside}: {first_line(error)}; component_residency.{component}=layerwise-offload with "
+            f"layerwise.{component}.resident=0 needs least"
+        )
+
+    def _keeps(self, use: ComponentUse) -> bool:
+        """After a warm-up some components stay for the first real request."""
+        return self._warmup and use.keep_ready_after_warmup
 
     def _preferred(self) -> set[str]:
-        """Components to be ready early in the next request: the flagged ones, else those of the first use."""
-        uses = [*self._seen.values(), *(use for _, use in self._timeline)]
+        """Components to be ready after a warm-up: the flagged ones, else that of the first use."""
+        if not self._warmup:
+            return set()
+        uses = [*self._seen.values(), *(use for _, use in self._timeline.declared)]
         flagged = {use.component for use in uses if use.preferred_ready_after_request}
-        return flagged or {self._timeline[0][1].component} if self._timeline else flagged
+        chosen = flagged or {use.component for _, use in self._timeline.declared[:1]}
+        single = {name for name in SINGLE_DITS if f"{name}_2" not in self._store.managed}
+        return {name for name in chosen if name not in single or self._placed.mode(name) == RESIDENT}
 
-    def _stop_prefetching(self) -> None:
-        """Nothing later will run: treat the timeline as used up."""
-        self._position = len(self._timeline)
-
-
-def _key(use: ComponentUse) -> UseKey:
-    return use.component, use.phase
+    def _audit(self, when: str) -> None:
+        """Compare where each tensor is with where its strategy has put it."""
+        for component in self._placed.components():
+            wrong = self._placed.misplaced(component)
+            if wrong:
+                more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+                raise StageError(
+                    f"{when} component '{component}' ({self._placed.mode(component)}) is not where its plan has it: "
+                    f"{', '.join(wrong[:3])}{more} were moved or exchanged by other code"
+                )
 
 
 def _dtype(name: str | None) -> torch.dtype | None:
     found = getattr(torch, name) if name else None
     assert found is None or isinstance(found, torch.dtype), name
     return found
-
-
-def _make_ready(strategy: Strategy, dtype: torch.dtype | None) -> None:
-    strategy.prepare(dtype)
-    strategy.wait()

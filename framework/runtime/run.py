@@ -1,5 +1,6 @@
 """One run from a decided spec to its end: checks, loading, requests, and the events around them. Imports torch."""
 
+import gc
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,8 @@ from framework.runtime.context import Writer
 from framework.runtime.events import EventBus, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
 from framework.runtime.numerics import applied_numerics, refuse_unsupported
+from framework.runtime.placing import make_placed
+from framework.runtime.residency import effective_placements
 from framework.runtime.scheduler import RunResult, run_requests
 from framework.spec import EMPTY, PipelineSpec, RequestSpec, RunSpec
 
@@ -52,6 +55,7 @@ def execute(
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise
     finally:
+        gc.collect()  # hooked modules are cycles, and the next run in this process needs their memory
         events.emit(RunFinished(status, time.perf_counter() - started, message))
 
 
@@ -65,12 +69,16 @@ def _execute(
 ) -> RunResult:
     refuse_unsupported(spec.numerics)
     check_requests(spec.pipeline, spec.requests, spec.provenance)
-    device = make_platform(spec.device).device
-    events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(device)))
+    platform = make_platform(spec.device, spec.config.get("hardware"))
+    events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(platform.device)))
     interrupts.check()
-    store = load_store(spec.pipeline, graph, spec.placements, events, device, interrupts.check)
+    placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
+    placed = make_placed(spec.pipeline, graph, placements, platform)
+    store = load_store(
+        spec.pipeline, graph, placements, events, platform.device, interrupts.check, place=placed.strategy
+    )
     with applied_numerics(spec.numerics, store):
-        return run_requests(spec, graph, store, events, writer, interrupts=interrupts, keep=keep)
+        return run_requests(spec, graph, store, events, writer, interrupts=interrupts, keep=keep, placed=placed)
 
 
 def check_requests(

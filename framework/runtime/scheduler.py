@@ -10,6 +10,8 @@ import torch
 
 from framework.errors import FrameworkError, Interrupted, StageError
 from framework.graph import Graph, Node
+from framework.memory.layerwise import is_sharded
+from framework.platforms import make_platform
 from framework.registry import FAMILIES
 from framework.runtime.context import StageContext, Writer
 from framework.runtime.events import (
@@ -22,6 +24,8 @@ from framework.runtime.events import (
 from framework.runtime.family import Family
 from framework.runtime.finite import all_finite
 from framework.runtime.interrupts import Interrupts
+from framework.runtime.placed import Placed
+from framework.runtime.placing import Meter, make_placed, place_all
 from framework.runtime.prompt_cache import PromptCache
 from framework.runtime.residency import ResidencyManager, effective_placements
 from framework.runtime.store import ComponentStore
@@ -57,16 +61,43 @@ def run_requests(
     interrupts: Interrupts | None = None,
     prompt_cache: PromptCache | None = None,
     keep: Sequence[str] = (),
+    placed: Placed | None = None,
 ) -> RunResult:
     """Execute every request of `spec` and return what each took.
 
     `keep` names values to return; all others are dropped after their last reader. `prompt_cache` lets several calls
-    share embeddings; without one, the requests of this call share their own unless the spec turns it off. Raises
-    `StageError` naming stage, step and component, or `Interrupted`; components are idle again in every case.
+    share embeddings; without one, the requests of this call share their own unless the spec turns it off. `placed`
+    keeps components where they are between several calls; without one they are placed by `spec` for this call, and
+    their weights are in the store's modules on the host after it.
+
+    Raises `PlanError` for what cannot fit, `StageError` naming stage, step and component, or `Interrupted`;
+    components are idle again in every case.
     """
+    if placed is not None:
+        return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, placed)
+    platform = make_platform(str(store.device))
+    placements = effective_placements(spec.placements, frozenset(store.managed), platform.kind, events)
+    own = make_placed(spec.pipeline, graph, placements, platform)
+    try:
+        return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, own)
+    finally:
+        own.close()
+
+
+def _run_all(
+    spec: RunSpec,
+    graph: Graph,
+    store: ComponentStore,
+    events: EventBus,
+    writer: Writer | None,
+    interrupts: Interrupts | None,
+    prompt_cache: PromptCache | None,
+    keep: Sequence[str],
+    placed: Placed,
+) -> RunResult:
+    place_all(placed, store, graph)
     family: Family | None = FAMILIES.get(spec.pipeline.family)() if spec.pipeline.family else None
     check = (interrupts or Interrupts()).check
-    placements = effective_placements(spec.placements, store, events)
     run = _Run(
         graph=graph,
         store=store,
@@ -74,7 +105,8 @@ def run_requests(
         writer=writer,
         family=family,
         check=check,
-        residency=ResidencyManager(store, placements, events, check),
+        residency=ResidencyManager(store, placed, events, check),
+        placed=placed,
         prompt_cache=_cache(spec, prompt_cache),
         keep=frozenset(keep),
         arguments=spec.pipeline.args,
@@ -105,6 +137,7 @@ class _Run:
     family: Family | None
     check: Callable[[], None]
     residency: ResidencyManager
+    placed: Placed
     prompt_cache: PromptCache | None
     keep: frozenset[str]
     arguments: Mapping[str, Any]
@@ -115,6 +148,7 @@ class _Run:
         self.check()
         started = time.perf_counter()
         self.events.emit(RequestStarted(index, len(requests), request.prompt, request.seeds))
+        meter = Meter(self.placed, index)
         stage_seconds: dict[str, float] = {}
         values: dict[str, Value] = {}
         try:
@@ -123,7 +157,10 @@ class _Run:
                 values |= self._stage(position, node, index, request, values, stage_seconds)
                 self._drop(position, values)
         finally:
-            self.residency.finish_request()
+            try:
+                self.residency.finish_request()
+            finally:
+                self.events.emit(meter.read())
         seconds = time.perf_counter() - started
         self.events.emit(RequestFinished(index, seconds))
         return RequestResult(index, request.seeds, seconds, stage_seconds, values)
@@ -143,7 +180,7 @@ class _Run:
         started = time.perf_counter()
         ctx = self._context(node, index, request, values)
         try:
-            with torch.inference_mode():
+            with self._without_gradients():
                 self.residency.begin_stage(position)
                 written = dict(node.stage_class().run(ctx))
                 _check_finite(ctx, written)
@@ -157,6 +194,11 @@ class _Run:
         stage_seconds[name] = time.perf_counter() - started
         self.events.emit(StageFinished(index, name, stage_seconds[name]))
         return {value: written[inside] for inside, value in node.writes.items() if inside in written}
+
+    def _without_gradients(self) -> Any:
+        """Sharded modules need the version counters that inference mode does without."""
+        sharded = any(is_sharded(module) for module in self.store.modules().values())
+        return torch.no_grad() if sharded else torch.inference_mode()
 
     def _context(self, node: Node, index: int, request: RequestSpec, values: Mapping[str, Value]) -> StageContext:
         reads = {**node.optional_reads, **node.reads}

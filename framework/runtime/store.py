@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from framework.runtime.hook import ManagedHook, attach_hook
+from framework.runtime.hook import ManagedHook, attach_hook, remove_hook
 
 
 class ComponentStore:
@@ -30,9 +30,10 @@ class ComponentStore:
         self.pipeline_class = pipeline_class
         self.components = dict(components)
         self.options = dict(options)
-        self.managed = managed
+        self.managed = set(managed)
         self.device = device
         self._identities = dict(identities)
+        self._num_replaced = 0
         self._views: dict[tuple[Any, frozenset[str]], Any] = {}
         self.hooks: dict[str, ManagedHook] = {
             name: attach_hook(module, name, device)
@@ -50,6 +51,23 @@ class ComponentStore:
 
     def modules(self) -> dict[str, nn.Module]:
         return {name: self.module(name) for name in sorted(self.managed)}
+
+    def replace(self, name: str, module: nn.Module) -> None:
+        """Make `module` the component `name`, in every view too; it is frozen, and an earlier one loses our hook.
+
+        Raises KeyError for a name that the pipeline does not have.
+        """
+        before = self.components[name]
+        hook = attach_hook(module.eval().requires_grad_(False), name, self.device)
+        if isinstance(before, nn.Module):
+            remove_hook(before)
+        self.components[name], self.hooks[name] = module, hook
+        self.managed.add(name)
+        self._num_replaced += 1
+        self._identities[name] = f"{name}: instance {self._num_replaced}"
+        for view in self._views.values():
+            if getattr(view, name, None) is before:
+                view.register_modules(**{name: module})
 
     def identity(self, *names: str) -> tuple[str, ...]:
         """Return what tells these components apart from any others, as a part of cache keys."""

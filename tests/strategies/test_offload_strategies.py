@@ -91,24 +91,24 @@ def test_every_use_gives_the_same_bytes_and_ends_idle(
     assert torch.equal(model(X), expected)
 
 
-def test_component_offload_leaves_nothing_behind_after_a_real_request(
+def test_component_offload_leaves_nothing_behind_after_a_request(
     build: Callable[..., Any], model: Model, sim: World
 ) -> None:
     strategy = build("component-offload")
     use(strategy, model)
-    strategy.finish_request(preferred=True)
+    strategy.finish_request(preferred=False)
     assert sim.devices[0].ledger.live_bytes == 0
 
 
 @pytest.mark.parametrize("mode", OFFLOADS)
-def test_a_preferred_component_is_ready_after_a_warmup(
+def test_a_preferred_component_is_ready_after_the_request(
     build: Callable[..., Any], model: Model, sim: World, mode: str
 ) -> None:
     expected = model(X)
     strategy = build(mode)
     use(strategy, model)
     sim.moves.clear()
-    strategy.finish_request(preferred=True, warmup=True)
+    strategy.finish_request(preferred=True)
     fetched = [move.layer for move in sim.moves]
     assert fetched, "it comes back before the first real request"
     sim.moves.clear()

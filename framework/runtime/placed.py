@@ -1,0 +1,135 @@
+"""The strategies of a run, one for each component, over shared resources. Imports torch.
+
+They are built before the first request and outside inference mode: weights made inside it could not be written again.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from framework.errors import PlanError
+from framework.loading.weights import size_bytes
+from framework.memory.resources import Resources
+from framework.registry import STRATEGIES
+from framework.runtime.sharing import Footprint
+from framework.runtime.strategy import Strategy
+from framework.spec import Placement
+
+RESIDENT = "resident"
+
+
+class Placed:
+    """Builds, finds and gives up strategies. A component without a placement is resident."""
+
+    def __init__(self, placements: Mapping[str, Placement], resources: Resources) -> None:
+        self.resources = resources
+        self.capacity_bytes = resources.platform.memory().free_bytes
+        self._placements = dict(placements)
+        self._built: dict[str, tuple[nn.Module, Strategy]] = {}
+
+    def placement(self, component: str) -> Placement:
+        return self._placements.get(component) or Placement(component=component, group=None, mode=RESIDENT)
+
+    def mode(self, component: str) -> str:
+        return self.placement(component).mode
+
+    def components(self) -> tuple[str, ...]:
+        """Names of the components that have a strategy, in the order they were built."""
+        return tuple(self._built)
+
+    def strategy(self, component: str, module: nn.Module) -> Strategy:
+        """Return the strategy of `component`, built now if there is none for this very module."""
+        known = self._built.get(component)
+        if known is not None and known[0] is module:
+            return known[1]
+        self.forget(component)
+        placement = self.placement(component)
+        try:
+            with outside_inference():
+                strategy = _build(placement, module, self.resources)
+                self._built[component] = module, strategy
+                _optional(strategy, "place")()
+        except torch.OutOfMemoryError as error:
+            self.forget(component)
+            raise PlanError(
+                f"component '{component}' ({placement.mode}) does not fit on the device: {first_line(error)}; "
+                f"component_residency.{component}=layerwise-offload needs less"
+            ) from error
+        return strategy
+
+    def forget(self, component: str) -> None:
+        """Give a component up: hooks, device copies and what it has booked; its weights stay in the module."""
+        known = self._built.pop(component, None)
+        if known is not None:
+            with outside_inference():
+                detach = getattr(known[1], "detach", None) or (lambda: known[1].finish_request(False))
+                detach()
+            self.resources.store.ledger.release_component(component)
+
+    def change(self, placements: Mapping[str, Placement]) -> None:
+        """Take another plan. What stays as it was is left alone; the rest is built again at its next use."""
+        for component in list(self._built):
+            after = placements.get(component) or Placement(component=component, group=None, mode=RESIDENT)
+            if _choice(after) != _choice(self.placement(component)):
+                self.forget(component)
+        self._placements = dict(placements)
+
+    def close(self) -> None:
+        """Give every component up."""
+        for component in list(self._built):
+            self.forget(component)
+
+    def footprints(self) -> dict[str, Footprint]:
+        """Return the device bytes of every component built so far."""
+        found = {}
+        for component, (module, strategy) in self._built.items():
+            whole = size_bytes(module)
+            used = getattr(strategy, "device_bytes", whole)
+            found[component] = Footprint(used, getattr(strategy, "idle_bytes", 0))
+        return found
+
+    def misplaced(self, component: str) -> list[str]:
+        """Return the tensors of `component` that are not where its strategy has put them."""
+        found: list[str] = _optional(self._built[component][1], "misplaced", list)()
+        return found
+
+    def share_ring(self, one: str, other: str) -> bool:
+        names = self.resources.ring_names
+        return one in names and names[one] == names.get(other)
+
+
+@contextmanager
+def outside_inference() -> Iterator[None]:
+    """Tensors made in the block are ordinary ones, without gradients."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
+
+
+def _build(placement: Placement, module: nn.Module, resources: Resources) -> Strategy:
+    """Call the constructor; one that takes no `resources` gets the four arguments that every strategy has."""
+    cls = STRATEGIES.get(placement.mode)
+    parameters = inspect.signature(cls).parameters.values()
+    takes = any(p.name == "resources" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    shared: dict[str, Any] = {"resources": resources} if takes else {}
+    strategy: Strategy = cls(placement.component, module, placement, resources.platform.device, **shared)
+    return strategy
+
+
+def _optional(strategy: Strategy, name: str, default: Callable[[], Any] = lambda: None) -> Callable[[], Any]:
+    found: Callable[[], Any] = getattr(strategy, name, default)
+    return found
+
+
+def _choice(placement: Placement) -> tuple[Any, ...]:
+    """What a placement decides, without the reasons for it."""
+    knobs = (knob.written if knob else None for knob in (placement.prefetch, placement.resident))
+    return (placement.mode, *knobs, placement.policy, placement.lifetime)

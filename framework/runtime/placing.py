@@ -1,0 +1,55 @@
+"""From a plan to placed components on one device, and what they moved. Imports torch."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from framework.graph import Graph
+from framework.loading.weights import size_bytes
+from framework.memory.resources import make_resources
+from framework.platforms.protocol import Platform
+from framework.runtime.events import MemoryMeasured
+from framework.runtime.placed import Placed
+from framework.runtime.sharing import check_fit, ring_names
+from framework.runtime.store import ComponentStore
+from framework.spec import PipelineSpec, Placement
+
+
+def make_placed(
+    pipeline: PipelineSpec, graph: Graph, placements: Mapping[str, Placement], platform: Platform
+) -> Placed:
+    """Return the strategies-to-be of a run, with one set of resources for all: copy stream, rings, pin budget."""
+    components = pipeline.components.items()
+    resources = make_resources(
+        platform,
+        layers={name: component.layers for name, component in components if component.layers},
+        ring_names=ring_names(graph, placements, {name: component.group for name, component in components}),
+    )
+    return Placed(placements, resources)
+
+
+def place_all(placed: Placed, store: ComponentStore, graph: Graph) -> None:
+    """Build what has no strategy yet, largest first. Raises `PlanError` for what cannot fit."""
+    modules = store.modules()
+    for name in sorted(modules, key=lambda name: -size_bytes(modules[name])):
+        placed.strategy(name, modules[name])
+    if not placed.resources.platform.unified:
+        modes = {name: placed.mode(name) for name in modules}
+        check_fit(graph, modes, placed.footprints(), placed.capacity_bytes)
+
+
+class Meter:
+    """Measures one request: weights moved and the device's peak. Make it when the request begins."""
+
+    def __init__(self, placed: Placed, request: int) -> None:
+        self._platform = placed.resources.platform
+        self._moved = placed.resources.courier.moved
+        self._before = Counter(self._moved)
+        self._request = request
+        self._platform.reset_peak()
+
+    def read(self) -> MemoryMeasured:
+        moved: dict[str, dict[str, int]] = {}
+        for (component, direction), size in sorted((self._moved - self._before).items()):
+            moved.setdefault(component, {})[direction] = size
+        peak = None if self._platform.unified else self._platform.memory().peak_bytes
+        return MemoryMeasured(self._request, peak, moved)
