@@ -6,6 +6,7 @@ from torch import nn
 from framework.loading.weights import size_bytes
 from framework.memory.casting import Undo, cast_parameters
 from framework.memory.layerwise import is_sharded
+from framework.memory.relocate import relocate
 from framework.memory.resources import Resources
 from framework.registry import register_strategy
 from framework.spec import Placement
@@ -35,12 +36,7 @@ class Resident:
         """Move the weights, or leave all of them where they were."""
         if self._placed:
             return
-        before = next((tensor.device for tensor in self._tensors().values()), self._device)
-        try:
-            self._module.to(self._device)
-        except BaseException:
-            self._module.to(before)
-            raise
+        relocate(self._module, self._device)
         self._placed = True
 
     def prepare(self, dtype: torch.dtype | None = None) -> None:
@@ -72,7 +68,7 @@ class Resident:
         """Leave the weights in the module, on the host."""
         self._restore_dtype()
         if self._placed and not self._sharded:
-            self._module.to("cpu")
+            relocate(self._module, torch.device("cpu"))
             self._placed = False
 
     def _tensors(self) -> dict[str, torch.Tensor]:

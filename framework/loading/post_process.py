@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from framework.errors import LoadError, PlanError
+from framework.memory.relocate import relocate
 
 PostProcess: TypeAlias = Callable[[nn.Module], None]
 """Changes a module in place; its weights lie on the execution device. Packing of quantised weights is such work."""
@@ -18,7 +19,7 @@ def post_process_on(device: torch.device, component: str, module: nn.Module, pro
     Raises `PlanError` where the component does not fit on the device whole, and `LoadError` when `process` fails.
     """
     try:
-        module.to(device)
+        relocate(module, device)
         with torch.no_grad():
             process(module)
     except torch.OutOfMemoryError as error:

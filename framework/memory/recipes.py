@@ -35,9 +35,10 @@ def take_apart(tensor: Tensor) -> Recipe:
     """Return the recipe of a parameter or buffer; leaves lie on the host. Raises `CannotRebuild`."""
     if tensor.device.type == "meta":
         raise CannotRebuild("it lies on the meta device, without data")
-    if tensor.device.type != "cpu" and type(tensor) is type(torch.empty(0, device=tensor.device)):
-        host = tensor.detach().cpu()  # plain for its device, whose tensors may be of a class of their own
-        return take_apart(nn.Parameter(host, requires_grad=False) if isinstance(tensor, nn.Parameter) else host)
+    if tensor.device.type != "cpu":
+        plain = torch.empty(0, device=tensor.device)
+        if type(plain) is not Tensor and isinstance(tensor, type(plain)):
+            return _from_device(tensor, plain)
     if is_traceable_wrapper_subclass(tensor):
         return _wrapper(tensor)
     attributes = dict(vars(tensor))
@@ -46,9 +47,23 @@ def take_apart(tensor: Tensor) -> Recipe:
         raise CannotRebuild(f"{type(tensor).__name__} keeps tensors in its attribute '{held[0]}'")
     leaf = tensor.detach()
     leaf = (leaf if type(leaf) is Tensor else leaf.as_subclass(Tensor)).cpu()
-    if type(tensor) is Tensor:
+    return _single(type(tensor), leaf, attributes)
+
+
+def _from_device(tensor: Tensor, plain: Tensor) -> Recipe:
+    """A tensor on a device whose tensors are of a class of their own, as `plain` is: it may be of another one too."""
+    inner = vars(plain)
+    attributes = {name: value for name, value in vars(tensor).items() if name not in inner}
+    cls: type[Tensor] = type(tensor).__bases__[0]
+    if type(tensor) is type(plain):
+        cls = nn.Parameter if isinstance(tensor, nn.Parameter) else Tensor
+        attributes.pop("_is_param", None)
+    return _single(cls, tensor.detach().cpu(), attributes)
+
+
+def _single(cls: type[Tensor], leaf: Tensor, attributes: Mapping[str, Any]) -> Recipe:
+    if cls is Tensor:
         return Recipe((leaf,), lambda leaves: _with(leaves[0], attributes), attributes)
-    cls = type(tensor)
     if cls is nn.Parameter and not attributes:
         return Recipe((leaf,), lambda leaves: nn.Parameter(leaves[0], requires_grad=False))
     return Recipe((leaf,), lambda leaves: _subclass(cls, leaves[0], attributes), attributes)

@@ -44,7 +44,7 @@ class _Call:
             self._place()
 
     def _take(self, value: Any) -> Any:
-        if type(value) is SimTensor:
+        if isinstance(value, SimTensor):  # also one that is a parameter class as well
             self.sims.append(value)
             return value.raw
         if isinstance(value, torch.Tensor):
@@ -91,7 +91,7 @@ class _Call:
         values += [kwargs[name] for name in self.recipe.writes_named if name in kwargs]
         for value in values:
             entries = value if isinstance(value, (list, tuple)) else (value,)
-            found += [entry for entry in entries if type(entry) is SimTensor]
+            found += [entry for entry in entries if isinstance(entry, SimTensor)]
         return found
 
 
@@ -166,7 +166,7 @@ def _needs_folding(recipe: Recipe, call: _Call, args: tuple[Any, ...]) -> bool:
 def _fold(func: Any, args: tuple[Any, ...]) -> torch.Tensor:
     """Run `func` as it would run above the dispatcher, where a view of a weight still says that it requires grad."""
     with torch.inference_mode(False):
-        raw = [_flagged(a) if type(a) is SimTensor and not a.is_inference() else getattr(a, "raw", a) for a in args]
+        raw = [_flagged(a) if isinstance(a, SimTensor) and not a.is_inference() else getattr(a, "raw", a) for a in args]
     exclude = torch._C._dispatch_tls_local_exclude_set()
     for key in (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView):
         exclude = exclude.remove(key)
