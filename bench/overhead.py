@@ -50,7 +50,7 @@ def plain(folder: Path) -> None:
         height=32,
         width=32,
         num_frames=9,
-        num_inference_steps=20,
+        num_inference_steps=16,
         guidance_scale=3.0,
         max_sequence_length=16,
         generator=torch.Generator().manual_seed(0),

@@ -121,7 +121,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "conf" / "models" / "digits"
-    steps, guidance = int(sys.argv[2]) if len(sys.argv) > 2 else 20, float(sys.argv[3]) if len(sys.argv) > 3 else 3.0
+    steps, guidance = int(sys.argv[2]) if len(sys.argv) > 2 else 16, float(sys.argv[3]) if len(sys.argv) > 3 else 3.0
     pipe = WanPipeline.from_pretrained(folder, torch_dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
 

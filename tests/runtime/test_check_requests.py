@@ -20,7 +20,7 @@ from framework.runtime.run import check_requests, execute
         ("digits", {"height": 40}, "request.height: 40 is no multiple of 16; try 32"),
         ("digits", {"width": 0}, "request.width: 0 is no multiple of 16; try 16"),
         ("wan_ti2v", {"height": 48}, "request.height: 48 is no multiple of 32; try 64"),
-        ("digits", {"num_frames": 8}, "request.num_frames: 8 is not 1 more than a multiple of 2; try 9"),
+        ("digits", {"num_frames": 8}, "request.num_frames: 8 is not 1 more than a multiple of 4; try 9"),
         (
             "wan21",
             {"guidance_scale_2": 3.0},
