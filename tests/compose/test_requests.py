@@ -16,7 +16,7 @@ def request_file(folder: Path, *lines: str) -> str:
 
 def test_the_pipeline_speaks_where_the_run_does_not() -> None:
     request = compose(["request.height=64"]).requests[0]
-    assert (request.height, request.width, request.num_inference_steps, request.guidance_scale) == (64, 32, 20, 3.0)
+    assert (request.height, request.width, request.num_inference_steps, request.guidance_scale) == (64, 32, 16, 3.0)
     assert (request.prompt, request.negative_prompt, request.seeds) == ("a seven moving right", "", None)
 
 
