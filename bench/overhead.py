@@ -42,7 +42,7 @@ def plain(folder: Path) -> None:
     import av
     from diffusers import WanPipeline
 
-    pipe = WanPipeline.from_pretrained(EMBEDDED_MODELS / "digits", torch_dtype=torch.float32)
+    pipe = WanPipeline.from_pretrained(EMBEDDED_MODELS / "digits", dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
     frames = pipe(
         prompt="a seven moving right",

@@ -40,6 +40,7 @@ def execute(
     """
     started = time.perf_counter()
     status, message = "failed", None
+    gc.freeze()  # what is here already, all of diffusers, need not be searched at the end
     try:
         with interruptible(interrupts) as chosen:
             result = _execute(spec, graph, events, writer, chosen, keep)
@@ -56,6 +57,7 @@ def execute(
         raise
     finally:
         gc.collect()  # hooked modules are cycles, and the next run in this process needs their memory
+        gc.unfreeze()
         events.emit(RunFinished(status, time.perf_counter() - started, message))
 
 
