@@ -17,6 +17,7 @@ from framework.loading.post_process import PostProcess, post_process_on
 from framework.loading.schedulers import override_scheduler
 from framework.loading.source import locate_model
 from framework.loading.weights import own_weights, size_bytes
+from framework.memory.malloc import returned_when_freed
 from framework.registry import FAMILIES
 from framework.runtime.events import ComponentLoaded, ComponentLoading, EventBus
 from framework.runtime.store import ComponentStore
@@ -108,9 +109,10 @@ def _load_module(
     """Load, finish and place one component. Tensors stay in the mapped file until then, except for the CPU's own."""
     events.emit(ComponentLoading(part.name, mode))
     started = time.perf_counter()
-    module: nn.Module = load_part(part, model)
-    if device.type == "cpu":
-        own_weights(module)
+    with returned_when_freed():
+        module: nn.Module = load_part(part, model)
+        if device.type == "cpu":
+            own_weights(module)
     if process is not None:
         post_process_on(device, part.name, module, process)
     loaded_bytes = size_bytes(module)
