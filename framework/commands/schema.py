@@ -14,8 +14,6 @@ EXAMPLES = ("framework schema", "framework schema pipeline", "framework schema -
 USAGE = "[NAME] [FLAGS]"
 ACCEPTED = COMMON | {"markdown"}
 
-_OPEN = {"components": "NAME", "stages": "NAME"}
-
 
 def main(words: list[str], flags: Flags) -> int:
     """Print the whole schema, or that of one group; `--markdown` prints docs/keys.md."""

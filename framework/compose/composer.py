@@ -11,7 +11,7 @@ from framework.compose.groups import check_choices, config_folders
 from framework.compose.layers import build_sources, component_facts
 from framework.compose.legacy import legacy_name
 from framework.compose.listed import with_listed_components
-from framework.compose.overrides import Override, read_overrides
+from framework.compose.overrides import Override, read_overrides, refuse_swept_texts
 from framework.compose.plugins import announce_entry_points, load_plugins, plugins_of_environment
 from framework.compose.provenance import Provenance, trace
 from framework.compose.refusals import refuse_forbidden_data
@@ -50,9 +50,9 @@ def compose_data(overrides: Sequence[str], flags: Flags | None = None) -> Compos
     """Compose the files and the command line into plain data, before any check of its content."""
     flags = flags or Flags()
     words = read_overrides(overrides)
-    announce_entry_points()
-    load_plugins(plugins_of_environment(), "from the environment: FRAMEWORK_PLUGINS")
-    _load_plugin_words(words)
+    if flags.multirun:
+        refuse_swept_texts(words)
+    _announce_plugins(words)
     composition = compose_words(words, flags)
     return _finish(composition, words)
 
@@ -82,9 +82,7 @@ def compose_saved(
 
     refuse_forbidden_data(config, "the saved config")
     words = read_overrides(overrides)
-    announce_entry_points()
-    load_plugins(plugins_of_environment(), "from the environment: FRAMEWORK_PLUGINS")
-    _load_plugin_words(words)
+    _announce_plugins(words)
     data, traced = restore(config, words, provenance or {})
     return check(Composed(data, traced), machine)
 
@@ -152,7 +150,10 @@ def put_requests(data: dict[str, Any], words: Sequence[Override]) -> None:
             data["requests"] = None if word.value is None else read_requests(word.value)
 
 
-def _load_plugin_words(words: Sequence[Override]) -> None:
+def _announce_plugins(words: Sequence[Override]) -> None:
+    """Make third parties' stages and strategies known: installed ones, then those of the environment and of `words`."""
+    announce_entry_points()
+    load_plugins(plugins_of_environment(), "from the environment: FRAMEWORK_PLUGINS")
     for word in words:
         if word.kind == "plugins":
             load_plugins(word.value, word.where)

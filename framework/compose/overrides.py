@@ -78,6 +78,14 @@ def read_overrides(words: Sequence[str]) -> list[Override]:
     return overrides
 
 
+def refuse_swept_texts(words: Sequence[Override]) -> None:
+    """Raise `ConfigError` for each `prompt=choice(...)` of a multirun, where it is a sweep and not a text."""
+    swept = [word for word in words if is_text_key(word.key) and word.line.partition("=")[2].startswith("choice(")]
+    if swept:
+        reason, hint = "several values for one run", "sweeps are not part of this version; without -m it is a text"
+        raise ConfigError(Problem(word.key, reason, word.where, hint) for word in swept)
+
+
 def _read(word: str) -> Override:
     match = _WORD.fullmatch(word)
     assert match is not None  # the pattern matches every text

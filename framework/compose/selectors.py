@@ -9,7 +9,6 @@ GROUPS = ("dit", "text_encoder", "image_encoder", "vae")
 ALL = "all"
 
 EXACT, GROUP, SCOPE, EVERY = range(4)  # how closely a selector names a component; lower wins
-Targets = Mapping[str, int]
 
 _DIT_NAMES = frozenset(
     {"transformer", "video_dit", "audio_dit", "dit", "unet", "prior", "controlnet"}

@@ -220,3 +220,28 @@ def test_the_key_reference_in_the_docs_is_current() -> None:
     from framework.commands.schema import markdown
 
     assert (ROOT / "docs" / "keys.md").read_text(encoding="utf-8") == markdown()
+
+
+def cpu_seconds(*words: str) -> float:
+    """The least processor time of two runs of the program, so that a busy machine says little; 0 words: bare Python."""
+    import resource
+
+    def spent() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    command = [sys.executable, "-m", "framework", *words] if words else [sys.executable, "-c", "pass"]
+    seconds = []
+    for _ in range(2):
+        before = spent()
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        seconds.append(spent() - before)
+    return min(seconds)
+
+
+def test_the_program_answers_at_once() -> None:
+    """On two idle cores: 0.1 s over a bare interpreter, and 1.0 s; twice that here, since other work slows a core."""
+    bare = cpu_seconds()
+    assert cpu_seconds("--help") - bare < 0.2
+    assert cpu_seconds("list") - bare < 0.2
+    assert cpu_seconds("explain", "pipeline=wan2", "residency=low_vram") < 2.0

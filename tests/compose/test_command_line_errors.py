@@ -90,6 +90,14 @@ def test_older_keys_that_ask_for_what_is_anyway_so_pass() -> None:
     assert len(spec.notes) == 3
 
 
+def test_a_choice_of_prompts_is_text_in_a_run_and_a_sweep_in_a_multirun() -> None:
+    words = ["prompt=choice(a cat, a dog)"]
+    assert compose(words).requests[0].prompt == "choice(a cat, a dog)"
+    assert compose(["prompt=a cat, a dog"], Flags(multirun=True)).requests[0].prompt == "a cat, a dog"
+    with pytest.raises(ConfigError, match="prompt: several values for one run; sweeps are not part of this version"):
+        compose(words, Flags(multirun=True))
+
+
 def test_all_wrong_words_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         compose(["promt=x", "seed=many", "request.height=-1"])

@@ -45,7 +45,7 @@ KEYS = st.sampled_from(
 VALUES = st.text(st.sampled_from("abe01.-,=[]{}:'\"${}@~+ \\néß"), max_size=12) | st.sampled_from(
     ["null", "true", "off", "1e3", "[1,2]", "{a: 1}", "{dit: resident}", "resident", "low_vram", "wan2", "nan", "inf"]
 )
-SAMPLE = 60
+SAMPLE = 40
 
 
 def lines_of(step: Callable[[], object]) -> list[str]:
@@ -123,7 +123,7 @@ LEAVES = st.none() | st.booleans() | st.integers(-3, 9) | st.floats() | VALUES
 TREES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(VALUES, inner, max_size=3))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(KEYS, TREES, st.booleans())
 def test_a_random_record_composes_or_is_refused(key: str, tree: object, whole: bool) -> None:
     config = dict(base())
