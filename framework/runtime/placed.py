@@ -69,6 +69,7 @@ class Placed:
                 detach = getattr(known[1], "detach", None) or (lambda: known[1].finish_request(False))
                 detach()
             self.resources.store.ledger.release_component(component)
+            _clear_caches(known[0])
 
     def change(self, placements: Mapping[str, Placement]) -> None:
         """Take another plan. What stays as it was is left alone; the rest is built again at its next use."""
@@ -127,6 +128,16 @@ def _build(placement: Placement, module: nn.Module, resources: Resources) -> Str
 def _optional(strategy: Strategy, name: str, default: Callable[[], Any] = lambda: None) -> Callable[[], Any]:
     found: Callable[[], Any] = getattr(strategy, name, default)
     return found
+
+
+def _clear_caches(module: nn.Module) -> None:
+    """Empty `functools.lru_cache` of methods: some models keep rope tables in one, and with them the whole module."""
+    for cls in {type(part) for part in module.modules()}:
+        for method in vars(cls).values():
+            cells = getattr(method, "__closure__", None) or ()  # diffusers wraps the cache once more
+            for cached in (method, *(cell.cell_contents for cell in cells)):
+                if hasattr(cached, "cache_clear"):
+                    cached.cache_clear()
 
 
 def _choice(placement: Placement) -> tuple[Any, ...]:
