@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 from framework.compose import compose
-from framework.paths import EMBEDDED_MODELS
 from framework.graph import build_graph
 from framework.outputs.hashing import config_sha256
 from framework.outputs.writer import OutputWriter
+from framework.paths import EMBEDDED_MODELS
 from framework.runtime.events import EventBus
 from framework.runtime.run import execute
 from framework.spec import RunSpec
