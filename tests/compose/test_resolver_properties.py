@@ -163,7 +163,7 @@ KEYS = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(KEYS | st.text(max_size=8), JSON.filter(lambda value: value is not None)), max_size=3))
 def test_whatever_is_written_is_resolved_or_refused_with_a_clear_error(user: list[tuple[str, Any]]) -> None:
     found = outcome(build(user, [], [], None), None)

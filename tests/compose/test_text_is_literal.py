@@ -123,7 +123,7 @@ def test_any_text_is_read_as_typed(text: str) -> None:
         assert read_overrides([f"prompt={text}"])[0].value == text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(st.sampled_from(WORST), max_size=30))
 def test_quoting_survives_the_grammar_of_hydra_and_omegaconf(text: str) -> None:
     value = OverridesParser.create().parse_override(f"k={quote(text)}").value()
