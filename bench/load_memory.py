@@ -4,8 +4,8 @@
 
 Makes a checkpoint with the shapes of a Wan 2.1 1.3B transformer (bfloat16, random, about 0.1 GB a layer) and loads it
 in a process of its own for each variant. Pages of mapped files are not anonymous: the kernel can drop them. Ours runs
-on `sim`, whose pinned and device memory are host memory and count. The figure is the peak over the bytes that the tier has
-to hold; it must be at most 1.1 where there are any, else the exit code is 1. Needs Linux.
+on `sim`, whose pinned and device memory are host memory and count. The figure is the peak over the bytes that the
+tier has to hold; it must be at most 1.1 where there are any, else the exit code is 1. Needs Linux.
 """
 
 import argparse
