@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 OnCall = Callable[[str], None]
+OnCast = Callable[[str, torch.dtype], None]
 VAE_ENTRY_POINTS = ("encode", "decode")  # wrapped by `apply_forward_hook` they announce themselves
 ENTRY_POINTS = (*VAE_ENTRY_POINTS, "generate", "get_image_features", "get_text_features")
 """Ways into a module beside its forward, which they may never reach."""
@@ -27,6 +28,7 @@ class ManagedHook:
         self.execution_device = execution_device
         self.on_call: OnCall | None = None
         self.on_return: OnCall | None = None
+        self.on_cast: OnCast | None = None
 
     def init_hook(self, module: nn.Module) -> nn.Module:
         return module
@@ -55,6 +57,7 @@ def attach_hook(module: nn.Module, component: str, execution_device: torch.devic
         method = getattr(type(module), name, None)
         if callable(method) and not (name in VAE_ENTRY_POINTS and hasattr(method, "__wrapped__")):
             setattr(module, name, _announced(method, module, hook))
+    vars(module)["to"] = _cast_only(module, hook)
     return hook
 
 
@@ -63,8 +66,26 @@ def remove_hook(module: nn.Module) -> None:
     from accelerate.hooks import remove_hook_from_module
 
     remove_hook_from_module(module)
-    for name in ENTRY_POINTS:
+    for name in (*ENTRY_POINTS, "to"):
         vars(module).pop(name, None)
+
+
+def _cast_only(module: nn.Module, hook: ManagedHook) -> Callable[..., nn.Module]:
+    """Bind a `to` that, while a request runs, asks for another dtype instead of casting, and moves nothing.
+
+    Pipelines cast their VAE so: its weights may not be there yet, and their masters must stay as they are.
+    """
+
+    @wraps(module.to)
+    def to(*args: Any, **kwargs: Any) -> nn.Module:
+        if hook.on_cast is None:
+            return type(module).to(module, *args, **kwargs)
+        _, dtype, _, _ = torch._C._nn._parse_to(*args, **kwargs)
+        if dtype is not None:
+            hook.on_cast(hook.component, dtype)
+        return module
+
+    return to
 
 
 def _announced(method: Callable[..., Any], module: nn.Module, hook: ManagedHook) -> Callable[..., Any]:

@@ -20,7 +20,9 @@ from torch import nn
 
 from framework.errors import StageError
 from framework.graph import Graph, Node
+from framework.memory.casting import main_dtype
 from framework.runtime.events import EventBus, Note, UseFinished, UseStarted
+from framework.runtime.hook import ManagedHook
 from framework.runtime.placed import RESIDENT, Placed, first_line, outside_inference
 from framework.runtime.store import ComponentStore
 from framework.runtime.strategy import Strategy
@@ -94,7 +96,10 @@ class ResidencyManager:
         self._seen.clear()
         self._prefetched.clear()
         for hook in self._store.hooks.values():
-            hook.on_call, hook.on_return = self.on_call, self.on_return
+            self._listen(hook)
+
+    def _listen(self, hook: ManagedHook) -> None:
+        hook.on_call, hook.on_return, hook.on_cast = self.on_call, self.on_return, self.on_cast
 
     def begin_stage(self, index: int) -> None:
         self._node = self._nodes[index]
@@ -128,7 +133,7 @@ class ResidencyManager:
     def finish_request(self) -> None:
         """Bring every component to its idle state; the first error is raised after all have been tried."""
         for hook in self._store.hooks.values():
-            hook.on_call = hook.on_return = None
+            hook.on_call = hook.on_return = hook.on_cast = None
         self._armed.clear()
         self._timeline.finish(complete=self._num_ended == len(self._nodes))
         preferred = self._preferred()
@@ -189,14 +194,16 @@ class ResidencyManager:
         """A component is about to run: begin its use, or refuse a call that no stage declared."""
         self._check()
         self.current_component = self.last_component = component
-        if component in self._open_components:
-            return
-        use = self._armed.get(component)
-        if use is None:
-            stage = self._node.spec.name if self._node else "?"
-            raise StageError(f"stage '{stage}' calls component '{component}' outside a use it declared")
-        self._end_other_phases(use)
-        self._begin(use, None)
+        if component not in self._open_components:
+            self._begin_armed(component, None)
+
+    def on_cast(self, component: str, dtype: torch.dtype) -> None:
+        """A pipeline wants a component in `dtype`: its use begins, or goes on, in that dtype and ends in its own."""
+        use = next((opened.use for opened in self._open.values() if opened.use.component == component), None)
+        if use is not None:
+            self._begin(use, dtype)
+        elif dtype != main_dtype(self._store.module(component)):
+            self._begin_armed(component, dtype)
 
     def on_return(self, component: str) -> None:
         self.current_component = None
@@ -213,8 +220,7 @@ class ResidencyManager:
         """
         self.forget_component(component)
         self._store.replace(component, module)
-        hook = self._store.hooks[component]
-        hook.on_call, hook.on_return = self.on_call, self.on_return
+        self._listen(self._store.hooks[component])
         for opened in self._open.values():
             if opened.use.component == component:
                 opened.strategy = self._strategy(component)
@@ -231,6 +237,14 @@ class ResidencyManager:
         self._placed.forget(component)
 
     # Inside
+
+    def _begin_armed(self, component: str, dtype: torch.dtype | None) -> None:
+        use = self._armed.get(component)
+        if use is None:
+            stage = self._node.spec.name if self._node else "?"
+            raise StageError(f"stage '{stage}' calls component '{component}' outside a use it declared")
+        self._end_other_phases(use)
+        self._begin(use, dtype)
 
     def _begin(self, use: ComponentUse, dtype: torch.dtype | None) -> OpenUse:
         key = key_of(use)

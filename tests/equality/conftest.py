@@ -9,14 +9,11 @@ from equality_cases import Plan
 from equality_rig import Rig, Subject
 from torch import Tensor
 
-from framework.platforms.sim.backend import install
-
 
 @pytest.fixture(scope="session")
 def subjects(tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Subject]:
     import tiny_pipelines
 
-    install()
     file = tmp_path_factory.mktemp("pictures") / "start.png"
     known: dict[str, Subject] = {}
 

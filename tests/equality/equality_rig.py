@@ -25,6 +25,7 @@ from framework.memory.host_store import HostStore
 from framework.memory.mapped_files import MappedFiles
 from framework.memory.pin_ledger import GIB, PinLedger
 from framework.memory.resources import Resources
+from framework.platforms.sim.backend import install
 from framework.platforms.sim.platform import SimPlatform
 from framework.platforms.sim.testing import assert_idle
 from framework.platforms.sim.world import World, start
@@ -118,11 +119,13 @@ class Rig:
 
     def __init__(self, wanted: Subject, plan: Plan, capacity_bytes: int | None = None) -> None:
         self.subject, self.plan = wanted, plan
+        install()
         self.world = start(World(capacity_bytes=capacity_bytes))
         self.platform = CountingPlatform()
         chosen = placements(wanted.spec, plan)
         self.placed = Placed(chosen, self._resources(chosen))
         self.outcome = Outcome()
+        self.watchers: list[Callable[[Event], None]] = []
         self.store: ComponentStore | None = None
 
     def _resources(self, chosen: Mapping[str, Placement]) -> Resources:
@@ -133,18 +136,30 @@ class Rig:
         rings = ring_names(self.subject.graph, chosen, groups)
         return Resources(Courier(self.platform, STAGING_BYTES), store, ring_names=rings)
 
-    def run(self, requests: tuple[RequestSpec, ...] | None = None) -> Outcome:
+    def load(self) -> ComponentStore:
+        """Load the weights to where the plan has them; nothing is trained, so nothing keeps gradients."""
         spec, graph = self.subject.spec, self.subject.graph
-        wanted = self.subject.requests if requests is None else requests
         bus = EventBus(self._watch)
         self.store = load_store(spec, graph, {}, bus, self.platform.device, place=self.placed.strategy)
-        for part in self.store.modules().values():
-            assert not any(parameter.requires_grad for parameter in part.parameters())
+        for module in self.store.modules().values():
+            assert not any(parameter.requires_grad for parameter in module.parameters())
         self.world.moves.clear()
-        result = run_requests(
-            spec_builders.run_spec(spec, *wanted), graph, self.store, bus, keep=("frames",), placed=self.placed
-        )
-        self.outcome.frames = [request.values["frames"].data for request in result.requests]
+        return self.store
+
+    def loaded(self) -> ComponentStore:
+        return self.store or self.load()
+
+    def make(self, *requests: RequestSpec) -> list[Tensor]:
+        """Run requests on what is loaded and return their pictures."""
+        store = self.loaded()
+        spec = spec_builders.run_spec(self.subject.spec, *requests)
+        bus = EventBus(self._watch)
+        result = run_requests(spec, self.subject.graph, store, bus, keep=("frames",), placed=self.placed)
+        return [request.values["frames"].data for request in result.requests]
+
+    def run(self, requests: tuple[RequestSpec, ...] | None = None) -> Outcome:
+        """Load, make the subject's own requests or those given, and sum up."""
+        self.outcome.frames = self.make(*(self.subject.requests if requests is None else requests))
         self.outcome.peak_bytes = self.world.devices[0].ledger.peak_bytes
         for move in self.world.moves:
             if move.component is not None:
@@ -165,6 +180,8 @@ class Rig:
         return [parcel for mover in movers if mover is not None for parcel in mover.parcels()]
 
     def _watch(self, event: Event) -> None:
+        for watcher in self.watchers:
+            watcher(event)
         if isinstance(event, UseStarted | UseFinished):
             assert self.platform.held_bytes == self._formula_bytes(), event
             self.outcome.num_formulas += 1
