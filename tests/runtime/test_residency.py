@@ -11,7 +11,7 @@ from framework.errors import StageError
 from framework.graph import Graph, Node
 from framework.memory.resources import make_resources
 from framework.platforms import make_platform
-from framework.registry import register_strategy
+from framework.registry import STRATEGIES
 from framework.runtime.events import EventBus, Note, UseFinished, UseStarted
 from framework.runtime.placed import Placed
 from framework.runtime.residency import ResidencyManager, effective_placements
@@ -21,7 +21,6 @@ from framework.spec import ComponentUse, Placement, StageSpec
 CALLS: list[str] = []
 
 
-@register_strategy("noted")
 class Noted:
     """Notes what it is asked to do; `fail_in` names a method that raises."""
 
@@ -51,6 +50,13 @@ class Noted:
         CALLS.append(f"{self.component}.{method}" + (f" {detail}" if detail else ""))
         if self.fail_in == f"{self.component}.{method}":
             raise RuntimeError("planted")
+
+
+@pytest.fixture(autouse=True)
+def noted_is_a_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For these tests only: what one test registers must not be a mode in another's messages."""
+    monkeypatch.setitem(STRATEGIES._loaded, "noted", Noted)
+    monkeypatch.setitem(STRATEGIES._shown, "noted", "noted")
 
 
 @pytest.fixture(autouse=True)
