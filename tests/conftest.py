@@ -6,11 +6,41 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from framework.registry import FAMILIES, STAGES, STRATEGIES
+
+REGISTRIES = (STAGES, FAMILIES, STRATEGIES)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Take back what importing a test module registers; `own_registrations` gives it to that module's tests only."""
+    before = [set(registry._shown) for registry in REGISTRIES]
+    report = yield
+    collector.own = [
+        {key: registry._loaded.pop(key) for key in set(registry._shown) - names if key in registry._loaded}
+        for registry, names in zip(REGISTRIES, before, strict=True)
+    ]
+    for registry, own in zip(REGISTRIES, collector.own, strict=True):
+        for key in own:
+            del registry._shown[key]
+    return report
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_registrations(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A stage or strategy of one test module is no choice in another's messages."""
+    with pytest.MonkeyPatch.context() as patch:
+        for registry, own in zip(REGISTRIES, request.node.own, strict=True):
+            for key, target in own.items():
+                patch.setitem(registry._loaded, key, target)
+                patch.setitem(registry._shown, key, key)
+        yield
 
 
 @pytest.fixture(scope="session")
