@@ -168,6 +168,15 @@ class NumericsSpec:
     deterministic: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class LoraSpec:
+    """One adapter, merged into the weights of `components`; empty: those that its file names."""
+
+    source: Path
+    scale: float = 1.0
+    components: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSpec:
     """Where and how results are written; `name` is a folder name inside `root`, None for a dated one."""
@@ -197,6 +206,7 @@ class RunSpec:
     numerics: NumericsSpec
     output: OutputSpec
     device: str = "auto"
+    loras: tuple[LoraSpec, ...] = ()
     prompt_cache_memory: bool = True
     prompt_cache_disk: bool = False
     config: Mapping[str, Any] = field(default_factory=lambda: EMPTY)

@@ -1,5 +1,7 @@
 """Strategy `component-offload`: the whole component comes for a use and leaves after it. Imports torch."""
 
+from collections.abc import Set
+
 import torch
 from torch import Tensor, nn
 
@@ -74,10 +76,17 @@ class ComponentOffload:
         """Return the weights that other code has exchanged; a use in another dtype exchanges them itself."""
         return self._mover.exchanged() if self._undo_cast is None else []
 
-    def host_weights(self) -> dict[str, Tensor]:
-        """Return the weights on the host by name, for edits in place; nothing stays on the device meanwhile."""
+    def host_weights(self, names: Set[str] | None = None) -> dict[str, Tensor]:
+        """Return the weights on the host by name, for edits in place; nothing stays on the device meanwhile.
+
+        `names` are those that will be edited; None: any may be.
+        """
         self._restore_dtype()
-        return self._mover.host_weights()
+        return self._mover.host_weights(names)
+
+    def origins(self) -> dict[str, Tensor]:
+        """Return the weights as their checkpoint file has them, as far as it is mapped."""
+        return {name: origin for parcel in self._mover.parcels() for name, origin in parcel.origins().items()}
 
     def detach(self) -> None:
         """Leave the weights in the module, on the host."""

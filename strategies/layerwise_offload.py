@@ -1,5 +1,7 @@
 """Strategy `layerwise-offload`: layers are streamed through a ring of device slots while they run. Imports torch."""
 
+from collections.abc import Set
+
 import torch
 from torch import Tensor, nn
 
@@ -88,9 +90,16 @@ class LayerwiseOffload:
     def release_all(self) -> None:
         self._streamer.release_all()
 
-    def host_weights(self) -> dict[str, Tensor]:
-        """Return the weights on the host by name, for edits in place; nothing stays on the device meanwhile."""
-        return self._streamer.host_weights()
+    def host_weights(self, names: Set[str] | None = None) -> dict[str, Tensor]:
+        """Return the weights on the host by name, for edits in place; nothing stays on the device meanwhile.
+
+        `names` are those that will be edited; None: any may be.
+        """
+        return self._streamer.host_weights(names)
+
+    def origins(self) -> dict[str, Tensor]:
+        """Return the weights as their checkpoint file has them, as far as it is mapped."""
+        return {name: origin for parcel in self._streamer.parcels() for name, origin in parcel.origins().items()}
 
     def detach(self) -> None:
         """Take the hooks off and leave the weights in the module, on the host."""

@@ -16,7 +16,6 @@ WHOLE = "diffusers_pipeline"  # the backend that reads its components from the c
 PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "budget": ((None, {}), "budgets need the planner"),
     "reserve": ((None, {}), "reserves need the planner"),
-    "loras": ((None, []), "adapters need the residency engine's weight edits"),
     "warmup": ((None, "off"), "a warm-up request needs the residency engine"),
     "checkpoint": ((None, {}), "checkpoints need resumable runs"),
     "recover": ((None, "off", {}), "recovery needs the residency engine"),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from framework.compose.adapters import build_loras
 from framework.compose.arguments import Flags
 from framework.compose.build import build_numerics, build_output, build_pipeline
 from framework.compose.checks import check_required, cross_problems, folded_problems, hint_for_unknown
@@ -23,7 +24,7 @@ from framework.compose.sources import MachineFacts
 from framework.compose.text import is_text_key
 from framework.errors import ConfigError, Origin, Problem
 from framework.graph import Graph, build_graph
-from framework.spec import PipelineSpec, RequestSpec, RunSpec
+from framework.spec import LoraSpec, PipelineSpec, RequestSpec, RunSpec
 
 if TYPE_CHECKING:
     from framework.compose.hydra_compose import Composition
@@ -95,6 +96,7 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     problems = list(cross_problems(data, provenance.locate))
     pipeline = build_pipeline(data["pipeline"])
     graph = _collect(problems, lambda: build_graph(pipeline, provenance.locate))
+    loras = _collect(problems, lambda: build_loras(data, provenance.locate))
     requests = _collect(problems, lambda: build_requests(data, provenance.locate))
     notes = _collect(problems, lambda: check_request_keys(data, pipeline, graph, provenance.locate)) if graph else ()
     resolution = graph and _collect(problems, lambda: _resolve(data, provenance, pipeline, graph, machine))
@@ -103,7 +105,7 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
         raise ConfigError(dict.fromkeys(problems))
     assert requests is not None
     assert resolution is not None
-    return _spec(data, provenance, pipeline, requests, replace(resolution, notes=(*resolution.notes, *notes)))
+    return _spec(data, provenance, pipeline, requests, loras, replace(resolution, notes=(*resolution.notes, *notes)))
 
 
 def checked_data(composed: Composed) -> dict[str, Any]:
@@ -186,6 +188,7 @@ def _spec(
     provenance: Provenance,
     pipeline: PipelineSpec,
     requests: tuple[RequestSpec, ...],
+    loras: tuple[LoraSpec, ...],
     resolution: Resolution,
 ) -> RunSpec:
     cache = data.get("prompt_cache") or {}
@@ -196,6 +199,7 @@ def _spec(
         numerics=build_numerics(data.get("numerics") or {}),
         output=build_output(data.get("output") or {}),
         device=data.get("device") or "auto",
+        loras=loras,
         prompt_cache_memory=cache.get("memory") is not False,
         prompt_cache_disk=bool(cache.get("disk")),
         config=data,

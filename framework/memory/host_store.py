@@ -49,6 +49,8 @@ class HostStore:
 
     def _origin(self, weight: Weight) -> Tensor | None:
         """The weight as its checkpoint file has it, where the file is mapped: it costs no memory to remember."""
+        if isinstance(self.is_mapped, MappedFiles) and not self.is_mapped.known:
+            return None
         leaf = weight.recipe.leaves[0]
         return leaf if len(weight.recipe.leaves) == 1 and self.is_mapped(leaf) else None
 

@@ -25,6 +25,7 @@ class HostTable:
         self.names = tuple(place.name for place in weight.places)
         self._device = device
         self.weight = nn.Parameter(weight.tensor.detach().cpu(), requires_grad=False)
+        self._own = False
         self._places = tuple(weight.places)
         self._absent = make_placeholder(weight.tensor, device, component, weight.name, weight.name, {})
         self._put(self._absent)
@@ -34,6 +35,13 @@ class HostTable:
                 module.register_forward_pre_hook(uncompiled(self._before), with_kwargs=True, prepend=True)
             )
             self._handles.append(module.register_forward_hook(uncompiled(self._after), always_call=True))
+
+    def editable(self) -> nn.Parameter:
+        """Return the table in memory of its own, to be written to: it may have been a view of a mapped file."""
+        if not self._own:
+            self.weight = nn.Parameter(self.weight.detach().clone(), requires_grad=False)
+            self._own = True
+        return self.weight
 
     def detach(self) -> None:
         """Remove the hooks and leave the table in its module."""

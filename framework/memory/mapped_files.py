@@ -24,6 +24,11 @@ class MappedFiles:
         self._starts: list[int] | None = None
         self._ends: list[int] = []
 
+    @property
+    def known(self) -> bool:
+        """Whether there is a list."""
+        return self._starts is not None
+
     def refresh(self) -> None:
         """Read the mappings of this process as they are now."""
         try:

@@ -3,12 +3,12 @@
 The copy on the host is the master: leaving the device drops the device's copy, except for buffers that were written to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from torch import Tensor
 
 from framework.memory.courier import Courier
-from framework.memory.parcel import Bound, ChangedWeight, Parcel, install
+from framework.memory.parcel import Bound, ChangedWeight, Parcel, host_weights, install
 from framework.platforms.protocol import EventHandle
 
 
@@ -135,13 +135,13 @@ class Mover:
         self._courier.let_compute_follow()
         return [name for held in self._held for name in held.drop()]
 
-    def host_weights(self) -> dict[str, Tensor]:
+    def host_weights(self, names: Set[str] | None = None) -> dict[str, Tensor]:
         """Leave the device and return the weights on the host, by dotted name, for edits in place.
 
-        The next start brings them as they are then.
+        The next start brings them as they are then; `names` as in `Streamer.host_weights`.
         """
         self.drop()
-        return {name: tensor for held in self._held for name, tensor in held.parcel.host_weights().items()}
+        return host_weights(self.parcels(), names)
 
     def detach(self) -> None:
         """Leave the weights in their modules, on the host."""

@@ -1,6 +1,6 @@
 """One unit that travels: weights of a layer, their bytes on the host, their places in the module. Imports torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -126,6 +126,15 @@ class Parcel:
             for place in entry.places:
                 grouped.setdefault(id(place.holder), (place.holder, {}))[1][place.key] = tensor
         return list(grouped.values())
+
+
+def host_weights(parcels: Iterable[Parcel], names: Set[str] | None) -> dict[str, Tensor]:
+    """Return the writable weights of those parcels that hold one of `names`, of all where it is None."""
+    found: dict[str, Tensor] = {}
+    for parcel in parcels:
+        if names is None or any(place.name in names for entry in parcel.entries for place in entry.places):
+            found |= parcel.host_weights()
+    return found
 
 
 def install(bound: Bound) -> None:

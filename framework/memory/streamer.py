@@ -4,7 +4,7 @@ Inside a use every layer has its weights exactly from the start of its call, aft
 residents from their first call on. Nothing is allocated between `start` and `finish`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from framework.memory.hooks import uncompiled
 from framework.memory.host_table import HostTable
 from framework.memory.mover import Held, Mover, changed_weight
 from framework.memory.order import CallOrder
-from framework.memory.parcel import Bound, Parcel, install
+from framework.memory.parcel import Bound, Parcel, host_weights, install
 from framework.memory.ring import Ring, Slot
 
 
@@ -214,14 +214,18 @@ class Streamer:
             for table in self._tables:
                 table.detach()
 
-    def host_weights(self) -> dict[str, Tensor]:
+    def host_weights(self, names: Set[str] | None = None) -> dict[str, Tensor]:
         """Take everything off the device and return the weights on the host, by dotted name, for edits in place.
 
-        The next use brings them as they are then.
+        The next use brings them as they are then. `names` says which will be edited (None: any may be); only what
+        travels with those leaves a mapped file.
         """
         self.release_all()
-        found = {name: tensor for parcel in self.parcels() for name, tensor in parcel.host_weights().items()}
-        return found | {name: table.weight for table in self._tables for name in table.names}
+        found = host_weights(self.parcels(), names)
+        for table in self._tables:
+            if names is None or not names.isdisjoint(table.names):
+                found |= dict.fromkeys(table.names, table.editable())
+        return found
 
     def parcels(self) -> Iterable[Parcel]:
         """Every parcel of the component: its bytes on the host are the master."""

@@ -20,6 +20,7 @@ from framework.runtime.numerics import applied_numerics, refuse_unsupported
 from framework.runtime.placing import make_placed
 from framework.runtime.residency import effective_placements
 from framework.runtime.scheduler import RunResult, run_requests
+from framework.runtime.weight_edits import WeightEdits
 from framework.spec import EMPTY, PipelineSpec, RequestSpec, RunSpec
 
 REFUSED = (ConfigError.exit_code, PlanError.exit_code)  # nothing was computed
@@ -79,6 +80,8 @@ def _execute(
     store = load_store(
         spec.pipeline, graph, placements, events, platform.device, interrupts.check, place=placed.strategy
     )
+    if spec.loras:
+        WeightEdits(store, placed).apply(spec.loras)
     with applied_numerics(spec.numerics, store):
         return run_requests(spec, graph, store, events, writer, interrupts=interrupts, keep=keep, placed=placed)
 

@@ -9,6 +9,8 @@ from torch import nn
 
 from framework.runtime.hook import ManagedHook, attach_hook, remove_hook
 
+EDITED = "; edited: "  # between the identity of a component's files and that of what was merged
+
 
 class ComponentStore:
     """Holds modules, tokenizers and the scheduler under their names in `model_index.json`; None for what is left out.
@@ -68,6 +70,11 @@ class ComponentStore:
         for view in self._views.values():
             if getattr(view, name, None) is before:
                 view.register_modules(**{name: module})
+
+    def mark_edited(self, name: str, edits: str) -> None:
+        """Say that the weights of `name` carry `edits` from now on, an empty text for none."""
+        plain = self._identities.get(name, name).partition(EDITED)[0]
+        self._identities[name] = plain + EDITED + edits if edits else plain
 
     def identity(self, *names: str) -> tuple[str, ...]:
         """Return what tells these components apart from any others, as a part of cache keys."""

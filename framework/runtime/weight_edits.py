@@ -1,0 +1,203 @@
+"""Adapters merged into the weights on the host, in every mode, and undone to the bit. Imports torch.
+
+Every state is computed from the checkpoint's own weights and the list of adapters, on the host and in float32: so an
+order of loads, switches and unloads leaves no trace, and all modes give the same bytes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from framework.errors import ConfigError, LoadError, did_you_mean
+from framework.loading.adapters import AdapterFile, Delta, read_adapter
+from framework.runtime.placed import Placed, outside_inference
+from framework.runtime.store import ComponentStore
+from framework.spec import LoraSpec
+
+Step = Callable[[Tensor], Tensor]
+Terms = Mapping[str, list[tuple[float, Delta]]]
+"""For each module of a component, what is added to it: a scale and a delta of each adapter."""
+
+
+@dataclass(slots=True)
+class _Edited:
+    """One component's instance with what has been merged into it."""
+
+    module: nn.Module
+    originals: dict[str, Tensor] = field(default_factory=dict)
+
+
+class WeightEdits:
+    """Owns the adapters of a run. `apply` takes the whole list that is wanted; an empty one unloads all."""
+
+    def __init__(self, store: ComponentStore, placed: Placed) -> None:
+        self._store, self._placed = store, placed
+        self._edited: dict[str, _Edited] = {}
+
+    def apply(self, loras: Sequence[LoraSpec]) -> None:
+        """Make `loras` the adapters of the components from the next use on; none of these may be in use.
+
+        Everything is checked before the first weight changes, and a component whose edit fails gets its own weights
+        back. Raises `ConfigError` or `LoadError` naming adapter, component and weight.
+        """
+        wanted = self._wanted(loras)
+        text = "|".join(f"{lora.source}*{lora.scale}" for lora in loras)
+        for component in sorted({*wanted, *self._edited}):
+            self._edit(component, wanted.get(component, {}))
+            self._store.mark_edited(component, text if component in wanted else "")
+
+    def originals(self, component: str) -> Mapping[str, Tensor]:
+        """Return what was put aside of the component's own weights, by name."""
+        edited = self._edited.get(component)
+        return dict(edited.originals) if edited is not None else {}
+
+    def _wanted(self, loras: Sequence[LoraSpec]) -> dict[str, Terms]:
+        """What every component gets, with names and shapes checked."""
+        wanted: dict[str, dict[str, list[tuple[float, Delta]]]] = {}
+        known = sorted(self._store.managed)
+        for index, lora in enumerate(loras):
+            file = read_adapter(lora.source, known, self._store.pipeline_class)
+            for component, deltas in _targets(index, lora, file, known).items():
+                module = self._store.module(component)
+                terms = wanted.setdefault(component, {})
+                for name, delta in deltas.items():
+                    _check(file, component, module, name, delta)
+                    terms.setdefault(name, []).append((lora.scale, delta))
+        return dict(wanted)
+
+    def _edit(self, component: str, terms: Terms) -> None:
+        module = self._store.module(component)
+        edited = self._edited.pop(component, None)
+        originals = edited.originals if edited is not None and edited.module is module else {}
+        steps = {name: found for part, adds in terms.items() for name, found in _steps(part, adds)}
+        names = {*steps, *originals}
+        if not names:
+            return
+        strategy: Any = self._placed.strategy(component, module)
+        with outside_inference():
+            weights, origins = _reach(strategy, module, names)
+            _refuse_ties(component, weights, names)
+            originals |= {name: _original(weights[name], origins.get(name)) for name in names - originals.keys()}
+            try:
+                for name in sorted(names):
+                    weights[name].copy_(_merged(originals[name], steps.get(name, ())))
+            except BaseException:
+                for name, original in originals.items():
+                    weights[name].copy_(original)
+                raise
+            finally:
+                getattr(strategy, "place", lambda: None)()  # what stays on the device between uses
+        if steps:
+            self._edited[component] = _Edited(module, {name: originals[name] for name in steps})
+
+
+def _targets(index: int, lora: LoraSpec, file: AdapterFile, known: Sequence[str]) -> dict[str, Mapping[str, Delta]]:
+    """Which components get which part of a file: those asked for, else those that the file names.
+
+    A file for one denoiser names it `transformer` or not at all; which of two experts it is for, it cannot say.
+    """
+    key = f"loras[{index}].components"
+    for name in lora.components:
+        if name not in known:
+            raise ConfigError.of(key, f"the run uses no component '{name}'", hint=did_you_mean(name, known))
+    named = {name: deltas for name, deltas in file.deltas.items() if name}
+    if not lora.components:
+        if "" not in file.deltas and not ({"transformer"} == set(named) and "transformer_2" in known):
+            return named
+        experts = [name for name in known if name in ("transformer", "transformer_2", "unet")]
+        if len(experts) != 1:
+            reason = f"'{file.path.name}' does not say which of {', '.join(experts or known)} it is for"
+            raise ConfigError.of(key, reason, hint=f"set {key}")
+        return {experts[0]: file.deltas[""]}
+    single = next(iter(file.deltas.values())) if len(file.deltas) == 1 else None
+    chosen = {name: found for name in lora.components if (found := named.get(name, single)) is not None}
+    missing = [name for name in lora.components if name not in chosen]
+    if missing:
+        reason = f"'{file.path.name}' has nothing for '{missing[0]}'"
+        raise ConfigError.of(key, reason, hint=f"it is for {', '.join(sorted(named))}")
+    return chosen
+
+
+def _check(file: AdapterFile, component: str, module: nn.Module, name: str, delta: Delta) -> None:
+    shapes = dict(module.named_parameters(remove_duplicate=False))
+    for weight, size in _sizes(name, delta):
+        if weight not in shapes:
+            modules = [found.removesuffix(".weight") for found in shapes if found.endswith(".weight")]
+            hint = did_you_mean(name, modules)
+            raise LoadError(f"{file.path}: component '{component}' has no weight '{weight}'" + (hint and f"; {hint}"))
+        if not shapes[weight].is_floating_point() or vars(shapes[weight]).get("quant_type") is not None:
+            raise LoadError(f"{file.path}: '{weight}' of component '{component}' is quantised; nothing can be merged")
+        if tuple(shapes[weight].shape) != size:
+            has = tuple(shapes[weight].shape)
+            raise LoadError(f"{file.path}: '{weight}' of component '{component}' is {has}, the adapter's is {size}")
+
+
+def _sizes(name: str, delta: Delta) -> Iterable[tuple[str, tuple[int, ...]]]:
+    if delta.down is not None and delta.up is not None:
+        size = (delta.up.shape[0], *delta.down.shape[1:])
+        if delta.up.shape[1] != delta.down.shape[0] or delta.up.numel() != delta.up.shape[0] * delta.up.shape[1]:
+            size = tuple(delta.up.shape)  # no product of the two halves: shown as it is
+        yield f"{name}.weight", size
+    if delta.whole is not None:
+        yield f"{name}.weight", tuple(delta.whole.shape)
+    if delta.bias is not None:
+        yield f"{name}.bias", tuple(delta.bias.shape)
+
+
+def _refuse_ties(component: str, weights: Mapping[str, Tensor], names: set[str]) -> None:
+    """Two names of one weight cannot carry two edits."""
+    first: dict[int, str] = {}
+    for name in sorted(names):
+        other = first.setdefault(id(weights[name]), name)
+        if other != name:
+            raise LoadError(f"component '{component}': '{name}' and '{other}' are one weight; only one can be edited")
+
+
+def _steps(module_name: str, adds: Sequence[tuple[float, Delta]]) -> Iterable[tuple[str, list[Step]]]:
+    """Yield the weights of a module that change, each with what is done to it in turn, in float32."""
+    weight = [_product(scale, delta) for scale, delta in adds if delta.down is not None]
+    weight += [_sum(scale, delta.whole) for scale, delta in adds if delta.whole is not None]
+    bias = [_sum(scale, delta.bias) for scale, delta in adds if delta.bias is not None]
+    yield from ((f"{module_name}.{kind}", found) for kind, found in (("weight", weight), ("bias", bias)) if found)
+
+
+def _product(scale: float, delta: Delta) -> Step:
+    def add(weight: Tensor) -> Tensor:
+        assert delta.up is not None
+        assert delta.down is not None
+        product = delta.up.float().flatten(1) @ delta.down.float().flatten(1)
+        return weight.add(product.view_as(weight), alpha=scale * delta.factor())
+
+    return add
+
+
+def _sum(scale: float, what: Tensor) -> Step:
+    return lambda weight: weight.add(what.float(), alpha=scale)
+
+
+def _merged(original: Tensor, steps: Sequence[Step]) -> Tensor:
+    if not steps:
+        return original
+    merged = original.float()
+    for step in steps:
+        merged = step(merged)
+    return merged.to(original.dtype)
+
+
+def _reach(strategy: Any, module: nn.Module, names: set[str]) -> tuple[dict[str, Tensor], Mapping[str, Tensor]]:
+    """The weights to write to: the master on the host, or where there is none the weights in the module.
+
+    Besides, what the mapped checkpoint file has, which need not be kept a second time.
+    """
+    reach = getattr(strategy, "host_weights", None)
+    if reach is None:
+        return dict(module.named_parameters(remove_duplicate=False)), {}
+    return reach(names), strategy.origins()
+
+
+def _original(weight: Tensor, origin: Tensor | None) -> Tensor:
+    if origin is not None and origin.dtype == weight.dtype:
+        return origin
+    return weight.detach().cpu().clone()
