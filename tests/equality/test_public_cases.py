@@ -16,7 +16,7 @@ from equality_cases import Plan
 from equality_rig import Rig, Subject, placements, same
 from torch import Tensor
 
-from framework.errors import Interrupted, StageError
+from framework.errors import ConfigError, Interrupted, StageError
 from framework.graph import build_graph
 from framework.runtime.events import Event, StageFinished, UseStarted
 from framework.runtime.store import ComponentStore
@@ -64,6 +64,20 @@ def test_oc01_encode_and_decode_find_the_vae_in_place(tiny_folder: Callable[[str
             assert rig.outcome.moved_bytes["vae"] == 2 * size, "once for encode, once for decode"
         assert rig.outcome.moved_bytes["vae"] > 0
         rig.close()
+
+
+def test_a_vae_that_its_pipeline_casts_is_cast_for_the_use_alone(subjects: Subjects) -> None:
+    """SDXL in float16 decodes in float32: the VAE's weights are cast before they are there, and back after it."""
+    subject = subjects("sdxl")
+    half = replace(subject.spec, model=ModelSpec(source=subject.spec.model.source, dtype="float16"))
+    halved, one = replace(subject, spec=half), subject.requests[0]
+    expected = frames_of(halved, Plan("resident"), one, one)
+    assert torch.equal(expected[0], expected[1])
+    assert same(frames_of(halved, Plan("component-offload"), one, one), expected)
+    rig = Rig(halved, Plan("layerwise-offload"))
+    with pytest.raises(ConfigError, match=r"component_residency.vae: layerwise-offload streams weights as loaded"):
+        rig.make(one)
+    rig.close()
 
 
 @pytest.mark.parametrize("prefetch", ["1", "2"])
@@ -224,4 +238,24 @@ def test_li07_another_transformer_takes_over_the_slot(mode: str, subjects: Subje
     assert torch.equal(rig.make(second)[0], expected[1])
     assert rig.placed.mode("transformer") == mode
     del store
+    rig.close()
+
+
+def test_the_second_experts_head_is_on_its_way_before_the_boundary(subjects: Subjects) -> None:
+    """From the second request on, when the number of steps of the first expert is known from the first."""
+    subject = subjects("wan22")
+    request = replace(subject.requests[0], num_inference_steps=8)
+    rig = Rig(subject, Plan("layerwise-offload"))
+    rig.make(request)
+    rig.world.moves.clear()
+    before: list[int] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, UseStarted) and event.component == "transformer_2":
+            before.append(sum(move.component == "transformer_2" for move in rig.world.moves))
+
+    rig.watchers.append(watch)
+    rig.make(replace(request, seeds=(9,)))
+    assert before[0] >= 1
+    rig.watchers.clear()
     rig.close()
