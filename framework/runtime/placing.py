@@ -1,7 +1,7 @@
 """From a plan to placed components on one device, and what they moved. Imports torch."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from framework.graph import Graph
 from framework.loading.weights import size_bytes
@@ -11,7 +11,7 @@ from framework.runtime.events import MemoryMeasured
 from framework.runtime.placed import Placed
 from framework.runtime.sharing import check_fit, ring_names
 from framework.runtime.store import ComponentStore
-from framework.spec import PipelineSpec, Placement
+from framework.spec import PipelineSpec, Placement, RequestSpec
 
 
 def make_placed(
@@ -25,6 +25,12 @@ def make_placed(
         ring_names=ring_names(graph, placements, {name: component.group for name, component in components}),
     )
     return Placed(placements, resources)
+
+
+def reads_of(pipeline: PipelineSpec, requests: Sequence[RequestSpec]) -> dict[str, int]:
+    """Return how often a request reads a component's weights at most: a denoiser once a step, everything else once."""
+    steps = max((request.num_inference_steps or 1 for request in requests), default=1)
+    return {name: steps if part.group == "dit" else 1 for name, part in pipeline.components.items()}
 
 
 def place_all(placed: Placed, store: ComponentStore, graph: Graph) -> None:

@@ -17,7 +17,7 @@ from framework.runtime.context import Writer
 from framework.runtime.events import EventBus, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
 from framework.runtime.numerics import applied_numerics, refuse_unsupported
-from framework.runtime.placing import make_placed
+from framework.runtime.placing import make_placed, reads_of
 from framework.runtime.residency import effective_placements
 from framework.runtime.scheduler import RunResult, run_requests
 from framework.runtime.weight_edits import WeightEdits
@@ -78,7 +78,14 @@ def _execute(
     placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
     placed = make_placed(spec.pipeline, graph, placements, platform)
     store = load_store(
-        spec.pipeline, graph, placements, events, platform.device, interrupts.check, place=placed.strategy
+        spec.pipeline,
+        graph,
+        placements,
+        events,
+        platform.device,
+        interrupts.check,
+        place=placed.strategy,
+        uses=reads_of(spec.pipeline, spec.requests),
     )
     if spec.loras:
         WeightEdits(store, placed).apply(spec.loras)

@@ -56,6 +56,7 @@ def run_of(folder: Path) -> list[events.Event]:
         events.StageFinished(0, "denoise", 1.0),
         events.OutputSaved(0, str(folder / "video.mp4"), "aa", "bb"),
         events.Note("a cache hit"),
+        events.MemoryMeasured(0, 9, {"transformer": {"h2d": 4}}),
         events.RequestFinished(0, 2.0),
     ]
 
@@ -78,7 +79,11 @@ def test_a_record_comes_back_as_it_was(sink: RecordSink, tmp_path: Path, spec: R
             "seed": [7],
             "timings": {"stages": {"denoise": 1.0}, "components": {"transformer": 0.75}, "total": 2.0},
             "outputs": [{"path": "video.mp4", "sha256": "aa", "frames_sha256": "bb"}],
-            "memory": {"host_peak_bytes": 5},
+            "memory": {
+                "device_peak_bytes": 9,
+                "moved_bytes": {"transformer": {"h2d": 4}},
+                "host_peak_bytes": 5,
+            },
         }
     ]
     assert (record["status"], record["error"]) == ("done", None)

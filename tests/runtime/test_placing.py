@@ -1,0 +1,64 @@
+"""What placing asks of a plan, and what a request is measured by."""
+
+import pytest
+import spec_builders
+from torch import nn
+
+from framework.memory.resources import make_resources
+from framework.platforms import make_platform
+from framework.platforms.sim.testing import sim as sim
+from framework.platforms.sim.world import World
+from framework.runtime.placed import Placed
+from framework.runtime.placing import Meter, make_placed, reads_of
+from framework.spec import Placement
+
+
+def test_a_denoiser_is_read_once_a_step_and_all_else_once() -> None:
+    spec = spec_builders.pipeline("digits", lambda name: None)
+    requests = [spec_builders.request(num_inference_steps=steps) for steps in (3, 20)]
+    assert reads_of(spec, requests) == {"text_encoder": 1, "transformer": 20, "transformer_2": 20, "vae": 1}
+
+
+def test_experts_that_stream_share_one_ring_and_one_copy_stream(sim: World) -> None:
+    from framework.graph import build_graph
+
+    spec = spec_builders.pipeline("digits", lambda name: None)
+    plan = {
+        name: Placement(component=name, group=part.group, mode="layerwise-offload")
+        for name, part in spec.components.items()
+    }
+    resources = make_placed(spec, build_graph(spec), plan, make_platform("sim")).resources
+    assert resources.ring("transformer") is resources.ring("transformer_2")
+    assert resources.ring("transformer") is not resources.ring("text_encoder")
+    assert resources.ring("text_encoder").courier is resources.courier
+
+
+def test_a_meter_counts_the_weights_of_its_own_request(sim: World) -> None:
+    placed = Placed(
+        {"a": Placement(component="a", group=None, mode="component-offload")}, make_resources(make_platform("sim"))
+    )
+    strategy = placed.strategy("a", nn.Linear(8, 8).requires_grad_(False))
+    for request in range(2):
+        meter = Meter(placed, request)
+        strategy.prepare()
+        strategy.wait()
+        strategy.finish_use()
+        measured = meter.read()
+        assert measured.moved_bytes == {"a": {"h2d": placed.footprints()["a"].used_bytes}}
+        assert measured.device_peak_bytes == 512
+    placed.close()
+
+
+def test_a_meter_gives_no_device_peak_where_there_is_no_device() -> None:
+    measured = Meter(Placed({}, make_resources(make_platform("cpu"))), 0).read()
+    assert (measured.device_peak_bytes, measured.moved_bytes) == (None, {})
+
+
+@pytest.mark.parametrize("mode", ["resident", "component-offload"])
+def test_a_component_counts_with_the_bytes_it_takes(mode: str, sim: World) -> None:
+    placed = Placed({"a": Placement(component="a", group=None, mode=mode)}, make_resources(make_platform("sim")))
+    module = nn.Linear(64, 64, bias=False).requires_grad_(False)
+    placed.strategy("a", module)
+    found = placed.footprints()["a"]
+    assert (found.used_bytes, found.idle_bytes) == (64 * 64 * 4, 64 * 64 * 4 if mode == "resident" else 0)
+    placed.close()
