@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 from framework.compose.adapters import build_loras
 from framework.compose.arguments import Flags
 from framework.compose.build import build_numerics, build_output, build_pipeline
-from framework.compose.checks import check_required, cross_problems, folded_problems, hint_for_unknown
+from framework.compose.checks import (
+    check_required,
+    cross_problems,
+    folded_problems,
+    hint_for_unknown,
+    lifetime_problems,
+)
 from framework.compose.groups import check_choices, config_folders
 from framework.compose.layers import build_sources, component_facts
 from framework.compose.legacy import legacy_name
@@ -17,7 +23,7 @@ from framework.compose.plugins import announce_entry_points, load_plugins, plugi
 from framework.compose.provenance import Provenance, trace
 from framework.compose.refusals import refuse_forbidden_data
 from framework.compose.request_keys import check_request_keys
-from framework.compose.requests import build_requests, read_requests
+from framework.compose.requests import build_requests, in_its_file, read_requests
 from framework.compose.residency import Resolution, resolve
 from framework.compose.schema import COMPOSED, check_schema, composed_schema, fold_spellings
 from framework.compose.sources import MachineFacts
@@ -101,11 +107,13 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     notes = _collect(problems, lambda: check_request_keys(data, pipeline, graph, provenance.locate)) if graph else ()
     resolution = graph and _collect(problems, lambda: _resolve(data, provenance, pipeline, graph, machine))
     problems += folded_problems(resolution.folded if resolution else (), data)
+    problems += lifetime_problems(resolution.placements if resolution else {})
     if problems:
-        raise ConfigError(dict.fromkeys(problems))
+        raise ConfigError(dict.fromkeys(in_its_file(problem, provenance.places) for problem in problems))
     assert requests is not None
     assert resolution is not None
-    return _spec(data, provenance, pipeline, requests, loras, replace(resolution, notes=(*resolution.notes, *notes)))
+    lines = (str(in_its_file(note, provenance.places)) for note in notes)
+    return _spec(data, provenance, pipeline, requests, loras, replace(resolution, notes=(*resolution.notes, *lines)))
 
 
 def checked_data(composed: Composed) -> dict[str, Any]:
@@ -129,7 +137,7 @@ def _finish(composition: "Composition", words: Sequence[Override]) -> Composed:
     apply_overrides(composition.config, words, composition.journal)
     refuse_missing(provenance)
     data = to_plain(composition.config, composition.journal, provenance.where)
-    put_requests(data, words)
+    put_requests(data, words, provenance)
     provenance.prune(data)
     return Composed(data, provenance)
 
@@ -145,11 +153,13 @@ def refuse_missing(provenance: Provenance) -> None:
         raise ConfigError(problems)
 
 
-def put_requests(data: dict[str, Any], words: Sequence[Override]) -> None:
-    """Read the file that `requests=@file` names; check requests that a file or record holds."""
+def put_requests(data: dict[str, Any], words: Sequence[Override], provenance: Provenance) -> None:
+    """Read the file that `requests=@file` names, and note the line of each request."""
     for word in words:
         if word.kind == "requests":
-            data["requests"] = None if word.value is None else read_requests(word.value)
+            read = {} if word.value is None else read_requests(word.value)
+            data["requests"] = list(read.values()) or None
+            provenance.places |= {("requests", index): place for index, place in enumerate(read)}
 
 
 def _announce_plugins(words: Sequence[Override]) -> None:

@@ -22,8 +22,8 @@ Reads = Mapping[str, str | None]  # request key -> the component it is for, None
 
 def check_request_keys(
     data: Mapping[str, Any], pipeline: PipelineSpec, graph: Graph, locate: Callable[[str], str]
-) -> tuple[str, ...]:
-    """Raise `ConfigError` for every request key with a value that nothing reads; return lines of those without effect.
+) -> tuple[Problem, ...]:
+    """Raise `ConfigError` for every request key with a value that nothing reads; return those without effect.
 
     A pipeline whose family does not say what it reads is not checked.
     """
@@ -36,7 +36,8 @@ def check_request_keys(
     ]
     if problems:
         raise ConfigError(problems)
-    return tuple(_still_pictures(data, locate))
+    above = getattr(FAMILIES.get(pipeline.family or ""), "negative_prompt_above", None)
+    return (*_still_pictures(data, locate), *(_unheard(data, above, locate) if above is not None else ()))
 
 
 def read_keys(pipeline: PipelineSpec, graph: Graph) -> Reads | None:
@@ -71,13 +72,30 @@ def _problem(key: str, name: str, pipeline: PipelineSpec, reads: Reads, locate: 
     return Problem(key, reason, locate(key), "remove it")
 
 
-def _still_pictures(data: Mapping[str, Any], locate: Callable[[str], str]) -> Iterator[str]:
-    """One line for each frame rate that the user gives to a request of one frame."""
+def _base(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What the lines of a file of requests stand on."""
     defaults = ((data.get("pipeline") or {}).get("defaults") or {}).get("request") or {}
-    base = {**defaults, **{name: value for name, value in (data.get("request") or {}).items() if value is not None}}
+    return {**defaults, **{name: value for name, value in (data.get("request") or {}).items() if value is not None}}
+
+
+def _still_pictures(data: Mapping[str, Any], locate: Callable[[str], str]) -> Iterator[Problem]:
+    """One line for each frame rate that the user gives to a request of one frame."""
+    base = _base(data)
     own = (data.get("request") or {}).get("fps") is not None
     for index, line in enumerate(data.get("requests") or ({},)):
         key = f"requests[{index}].fps" if line.get("fps") is not None else "request.fps"
         frames = line.get("num_frames") or base.get("num_frames")
         if frames == 1 and (own or line.get("fps") is not None):
-            yield str(Problem(key, "no effect: one frame is a picture", locate(key)))
+            yield Problem(key, "no effect: one frame is a picture", locate(key))
+
+
+def _unheard(data: Mapping[str, Any], above: float, locate: Callable[[str], str]) -> Iterator[Problem]:
+    """One line for each negative prompt of the user's that the guidance scale leaves without effect."""
+    base = _base(data)
+    for index, line in enumerate(data.get("requests") or ({},)):
+        own = line.get("negative_prompt")
+        key = "negative_prompt" if own is None else f"requests[{index}].negative_prompt"
+        scale = base.get("guidance_scale") if line.get("guidance_scale") is None else line["guidance_scale"]
+        if scale is not None and scale <= above and (data.get("negative_prompt") if own is None else own):
+            reason = f"no effect: guidance_scale is {scale:g}, and a negative prompt is read above {above:g} only"
+            yield Problem(key, reason, locate(key))

@@ -1,8 +1,9 @@
 """Builds the requests of a run from the pipeline's defaults, the run's values and a file of requests. No torch."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,18 @@ from framework.spec import RequestSpec
 TEXTS = ("prompt", "negative_prompt")
 MAX_BYTES = 1 << 26
 MAX_REQUESTS = 10_000
+_IN_REQUEST = re.compile(r"requests\[(\d+)\]\.(.+)")
 _FIELDS = frozenset(spec.name for spec in fields(RequestSpec))
 _INTEGERS = frozenset(
     {"height", "width", "num_frames", "num_inference_steps", "max_sequence_length", "num_outputs", "fps"}
 )
 
 
-def read_requests(file: str) -> list[dict[str, Any]]:
-    """Read a file with one JSON object a line; raises `ConfigError` with every wrong line."""
+def read_requests(file: str) -> dict[str, dict[str, Any]]:
+    """Read a file with one JSON object a line: `file:line` -> request, in order.
+
+    Raises `ConfigError` with every wrong line.
+    """
     path = Path(file).expanduser()
     shown = show_path(path.absolute())
     try:
@@ -35,12 +40,12 @@ def read_requests(file: str) -> list[dict[str, Any]]:
         raise ConfigError.of("requests", reason, f"from the command line: requests=@{file}") from None
     if len(content) > MAX_BYTES:
         raise ConfigError.of("requests", f"the file holds more than {MAX_BYTES} bytes", shown)
-    requests: list[dict[str, Any]] = []
+    requests: dict[str, dict[str, Any]] = {}
     problems: list[Problem] = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                requests.append(_read_line(line, f"{shown}:{number}"))
+                requests[f"{shown}:{number}"] = _read_line(line, f"{shown}:{number}")
             except ConfigError as error:
                 problems += error.problems
     if not requests and not problems:
@@ -76,6 +81,14 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(text: str) -> None:
     raise ValueError(f"{text} is not a number")
+
+
+def in_its_file(problem: Problem, places: Mapping[KeyPath, str]) -> Problem:
+    """Name a key of a line of a file as it stands there, for the place already says which request it is."""
+    match = _IN_REQUEST.fullmatch(problem.key)
+    if match is None or places.get(("requests", int(match[1]))) != problem.where:
+        return problem
+    return replace(problem, key=match[2])
 
 
 def build_requests(data: Mapping[str, Any], locate: Any) -> tuple[RequestSpec, ...]:

@@ -40,7 +40,7 @@ def restore(
     plain = to_plain(restored, journal, provenance.where)
     from framework.compose.composer import put_requests
 
-    put_requests(plain, words)
+    put_requests(plain, words, provenance)
     provenance.prune(plain)
     return plain, provenance
 

@@ -27,6 +27,7 @@ class WanFamily:
     pipeline_classes = ("WanPipeline",)
     encoders = ("text_encoder",)
     tokenizers = ("tokenizer",)
+    negative_prompt_above = 1.0  # the guidance scale up to which no negative prompt is read
     request_keys: Mapping[str, str | None] = MappingProxyType(
         {
             **dict.fromkeys(("height", "width", "num_frames", "num_inference_steps", "guidance_scale")),
@@ -59,7 +60,7 @@ class WanFamily:
         return problems
 
     def needs_negative(self, ctx: "StageContext") -> bool:
-        return float(_argument(ctx, "guidance_scale")) > 1.0
+        return float(_argument(ctx, "guidance_scale")) > self.negative_prompt_above
 
     def max_length(self, ctx: "StageContext") -> int:
         return int(_argument(ctx, "max_sequence_length"))

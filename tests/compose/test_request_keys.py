@@ -35,10 +35,13 @@ def test_each_line_of_a_file_of_requests_is_looked_at(tmp_path: Path) -> None:
     word = f"requests=@{tmp_path / 'r.jsonl'}"
     with pytest.raises(ConfigError) as caught:
         compose([word])
-    assert [problem.key for problem in caught.value.problems] == ["requests[1].mask", "requests[3].image"]
+    assert [str(problem).partition(": nothing")[0] for problem in caught.value.problems] == [
+        f"{tmp_path}/r.jsonl:2: mask",
+        f"{tmp_path}/r.jsonl:4: image",
+    ]
     (tmp_path / "r.jsonl").write_text("\n".join(json.dumps(line) for line in lines[::2]))
     (note,) = compose([word]).notes
-    assert note.endswith("requests[1].fps: no effect: one frame is a picture")
+    assert note == f"{tmp_path}/r.jsonl:2: fps: no effect: one frame is a picture"
 
 
 def test_a_frame_rate_for_one_frame_gets_a_line_where_the_user_gave_it() -> None:
@@ -46,6 +49,27 @@ def test_a_frame_rate_for_one_frame_gets_a_line_where_the_user_gave_it() -> None
     assert note == "(from the command line: request.fps=8): request.fps: no effect: one frame is a picture"
     assert compose(["request.num_frames=1"]).notes == ()
     assert compose(["request.fps=8"]).notes == ()
+
+
+def test_a_negative_prompt_below_guidance_gets_a_line_where_the_user_gave_it() -> None:
+    (note,) = compose(["negative_prompt=a one", "request.guidance_scale=1"]).notes
+    reason = "no effect: guidance_scale is 1, and a negative prompt is read above 1 only"
+    assert note == f"(from the command line: negative_prompt=a one): negative_prompt: {reason}"
+    assert compose(["negative_prompt=a one", "request.guidance_scale=1.1"]).notes == ()
+    assert compose(["negative_prompt=", "request.guidance_scale=1"]).notes == ()
+    assert compose(["pipeline.defaults.request.negative_prompt=a one", "request.guidance_scale=1"]).notes == ()
+
+
+def test_a_negative_prompt_of_a_line_is_held_against_the_guidance_of_that_line(tmp_path: Path) -> None:
+    lines = [{"negative_prompt": "x"}, {"guidance_scale": 0}, {"negative_prompt": "y", "guidance_scale": 1}]
+    (tmp_path / "r.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    (note,) = compose([f"requests=@{tmp_path / 'r.jsonl'}"]).notes
+    assert note.startswith(f"{tmp_path}/r.jsonl:3: negative_prompt: no effect: guidance_scale is 1,")
+
+
+def test_a_family_may_read_negative_prompts_at_any_guidance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(FAMILIES.get("wan"), "negative_prompt_above")
+    assert compose(["negative_prompt=a one", "request.guidance_scale=1"]).notes == ()
 
 
 def test_a_stage_may_read_what_its_family_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from framework.compose.composer import compose
+from framework.compose.composer import compose, compose_saved
 from framework.errors import ConfigError
 
 
@@ -95,3 +95,16 @@ def test_a_file_that_is_not_there_is_named() -> None:
 def test_the_config_keeps_the_requests_themselves(tmp_path: Path) -> None:
     spec = compose([request_file(tmp_path, json.dumps({"prompt": "a one"}))])
     assert spec.config["requests"] == [{"prompt": "a one"}]
+
+
+def test_what_does_not_fit_together_in_a_line_is_named_with_file_and_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose([request_file(tmp_path, '{"prompt": "a"}', "", '{"seed": [1, 2], "num_outputs": 3}')])
+    line = f"{tmp_path}/r.jsonl:3: seed: 2 seeds for 3 outputs; give one seed for each output"
+    assert str(caught.value) == line
+
+
+def test_a_request_of_a_record_is_named_by_its_number() -> None:
+    saved = {**compose([]).config, "requests": [{}, {"seed": [1, 2], "num_outputs": 3}]}
+    with pytest.raises(ConfigError, match=r"saved config.*: requests\[1\]\.seed: 2 seeds for 3 outputs"):
+        compose_saved(saved, [])

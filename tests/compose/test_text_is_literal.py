@@ -105,7 +105,7 @@ def test_a_target_in_a_prompt_file_is_only_text(tmp_path: Path) -> None:
 def test_prompts_of_a_request_file_are_literal(tmp_path: Path) -> None:
     file = tmp_path / "requests.jsonl"
     file.write_text("\n".join(json.dumps({"prompt": text}) for text in ALL), encoding="utf-8")
-    assert [request["prompt"] for request in read_requests(str(file))] == list(ALL)
+    assert [request["prompt"] for request in read_requests(str(file)).values()] == list(ALL)
     spec = compose([f"requests=@{file}"])
     assert [request.prompt for request in spec.requests] == list(ALL)
 
