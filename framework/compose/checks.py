@@ -7,6 +7,7 @@ from framework.compose.legacy import refusal
 from framework.compose.sources import Entry
 from framework.errors import ConfigError, Problem, did_you_mean
 from framework.registry import FAMILIES, STAGES
+from framework.spec import Placement
 
 Locate = Callable[[str], str]
 
@@ -107,6 +108,15 @@ def _pending(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
         if said not in harmless:
             for leaf in (f"{key}.{name}" for name in said) if isinstance(said, dict) else (key,):
                 yield Problem(leaf, f"not part of this version: {missing}", locate(leaf), "remove it")
+
+
+def lifetime_problems(placements: Mapping[str, Placement]) -> Iterator[Problem]:
+    """Yield every `permanent` that won: keeping no host copy at all is not built, and less must not pass for it."""
+    for name, placement in placements.items():
+        if placement.lifetime == "permanent":
+            said = [reason for reason in placement.reasons if reason.subject == "lifetime" and reason.won]
+            key, where = (said[0].key, said[0].origin.where) if said else (f"layerwise.{name}.lifetime", "")
+            yield Problem(key, "'permanent' is not part of this version", where, "use retained: it keeps a host copy")
 
 
 def folded_problems(folded: Iterable[Entry], data: Mapping[str, Any]) -> Iterator[Problem]:

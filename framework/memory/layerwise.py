@@ -96,6 +96,9 @@ def placed_knobs(placement: Placement, stacks: Sequence[Stack], park: bool = Fal
     """Return the knobs of a placement in whole layers of the stacks that the module really has."""
     from framework.compose.knobs import DEFAULTS, Amount, read_amount, to_knob
 
+    if placement.lifetime == "permanent":
+        key = f"layerwise.{placement.component}.lifetime"
+        raise ConfigError.of(key, "'permanent' is not part of this version", hint="use retained")
     lengths = tuple(len(stack.layers) for stack in stacks)
 
     def layers(knob: str, written: str | None) -> tuple[tuple[int, ...], int | None]:
