@@ -1,7 +1,7 @@
 """The one family of exceptions, and how a mistake of the user becomes one clear line. Imports nothing of ours."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,12 @@ class ConfigError(FrameworkError):
         self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
         assert self.problems, "a ConfigError without a problem says nothing"
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def locate(self, provenance: Mapping[str, Origin]) -> None:
+        """Give every problem without a place the one where its key was set, if anybody set it."""
+        places = {key: origin.where for key, origin in provenance.items()}
+        self.problems = tuple(replace(p, where=p.where or places.get(p.key, "")) for p in self.problems)
+        self.args = ("\n".join(str(problem) for problem in self.problems),)
 
     @classmethod
     def of(cls, key: str, reason: str, where: str = "", hint: str = "") -> "ConfigError":

@@ -2,15 +2,16 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from framework.compose import compose, compose_saved
+from framework.commands.from_record import compare_frames, spec_from_record
+from framework.compose import compose
 from framework.compose.arguments import COMPOSING, Flags
-from framework.errors import FrameworkError, Interrupted, Origin
+from framework.errors import ConfigError, FrameworkError, Interrupted
 from framework.graph import Graph, build_graph
-from framework.outputs.folder import claim_folder
+from framework.outputs.folder import check_name, claim_folder
 from framework.outputs.frames import needed_bytes
 from framework.outputs.hashing import config_sha256
 from framework.outputs.read_record import read_record
@@ -19,7 +20,7 @@ from framework.outputs.redact import redact
 from framework.report.lines import LogFile
 from framework.report.progress import find_progress
 from framework.runtime.events import Event, EventBus, Note, OutputSaved
-from framework.spec import RequestSpec, RunSpec
+from framework.spec import RunSpec
 
 SUMMARY = "Run a pipeline: compose, check, load, execute and keep the results."
 EXAMPLES = (
@@ -47,37 +48,14 @@ class SavedOutputs:
 def main(overrides: list[str], flags: Flags) -> int:
     """Run what `overrides` compose to, or repeat a recorded run; return the exit code."""
     record = read_record(Path(flags.from_folder)) if flags.from_folder else None
-    if record is None:
-        spec = compose(overrides, flags)
-    else:
-        spec = compose_saved(record["config"], overrides, _recorded_origins(record))
-        spec = replace(spec, requests=tuple(_with_recorded_seeds(spec.requests, record)))
+    spec = compose(overrides, flags) if record is None else spec_from_record(record, overrides)
     graph = build_graph(spec.pipeline)
-    if flags.dry_run:
-        return dry_run(spec, graph)
-    return _run(spec, graph, flags, record)
-
-
-def _recorded_origins(record: Mapping[str, Any]) -> dict[str, Origin]:
-    """The layers of the recorded run, so that what was the user's choice then still beats a preset."""
-    recorded = record.get("provenance")
-    pairs = recorded.items() if isinstance(recorded, dict) else ()
-    return {
-        key: Origin(str(origin.get("layer", "")), str(origin.get("where", "")))
-        for key, origin in pairs
-        if isinstance(origin, dict)
-    }
-
-
-def _with_recorded_seeds(requests: tuple[RequestSpec, ...], record: Mapping[str, Any]) -> list[RequestSpec]:
-    """A seed that was drawn is repeated; one that the config or the command line states stays."""
-    recorded = [request.get("seed") for request in record["requests"]]
-    seeded = []
-    for index, request in enumerate(requests):
-        seeds = recorded[index] if index < len(recorded) else None
-        drawn = isinstance(seeds, list) and len(seeds) == request.num_outputs and all(type(s) is int for s in seeds)
-        seeded.append(replace(request, seeds=tuple(seeds)) if request.seeds is None and drawn and seeds else request)
-    return seeded
+    try:
+        check_name(spec.output)
+        return dry_run(spec, graph) if flags.dry_run else _run(spec, graph, flags, record)
+    except ConfigError as error:
+        error.locate(spec.provenance)
+        raise
 
 
 def dry_run(spec: RunSpec, graph: Graph) -> int:
@@ -106,7 +84,7 @@ def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | 
     from framework.outputs.writer import OutputWriter, check_writers
     from framework.runtime.run import check_requests, execute
 
-    check_requests(spec.pipeline, spec.requests, spec.provenance)
+    check_requests(spec.pipeline, spec.requests, spec.provenance, spec.config.get("requests") or ())
     check_writers(spec.output, spec.requests)
     folder = claim_folder(spec.output, needed_bytes(spec.requests))
     saved, log, keeper = SavedOutputs(), LogFile(folder), RecordSink(folder, spec)
@@ -120,7 +98,7 @@ def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | 
         writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(redact(spec.config)))
         execute(spec, graph, bus, writer)
         if record is not None:
-            bus.emit(Note(_compare(saved, record)))
+            bus.emit(Note(compare_frames(saved.hashes, record)))
     except BaseException as error:
         _say_where(error, keeper, log)
         raise
@@ -131,16 +109,6 @@ def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | 
     for path in (*saved.paths, str(keeper.path), str(log.path)):
         print(path)
     return 0
-
-
-def _compare(saved: SavedOutputs, record: Mapping[str, Any]) -> str:
-    """Whether a repeated run made the frames of the recorded one."""
-    for index, request in enumerate(record["requests"]):
-        then = {output.get("frames_sha256") for output in request.get("outputs", []) if isinstance(output, dict)}
-        then.discard(None)
-        if then and not then & saved.hashes.get(index, set()):
-            return f"request {index + 1}: the frames differ from the recorded ones"
-    return "the frames equal the recorded ones"
 
 
 def _say_where(error: BaseException, keeper: RecordSink, log: LogFile) -> None:

@@ -4,6 +4,8 @@ import json
 
 from framework.compose.arguments import COMPOSING, Flags
 from framework.errors import ConfigError
+from framework.outputs.folder import check_name
+from framework.spec import RunSpec
 
 SUMMARY = "Check a config: every key, the stage graph, the placement; nothing is loaded."
 EXAMPLES = (
@@ -20,6 +22,7 @@ def main(overrides: list[str], flags: Flags) -> int:
 
     try:
         spec = compose(overrides, flags)
+        _check_output(spec)
     except ConfigError as error:
         if not flags.json:
             raise
@@ -38,6 +41,14 @@ def main(overrides: list[str], flags: Flags) -> int:
     )
     print(f"ok: pipeline {spec.pipeline.name}, {', '.join(parts)}")
     return 0
+
+
+def _check_output(spec: RunSpec) -> None:
+    try:
+        check_name(spec.output)
+    except ConfigError as error:
+        error.locate(spec.provenance)
+        raise
 
 
 def _count(number: int, noun: str) -> str:

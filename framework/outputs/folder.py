@@ -38,6 +38,12 @@ def claim_folder(output: OutputSpec, needed_bytes: int = 0) -> Path:
     return folder
 
 
+def check_name(output: OutputSpec) -> None:
+    """Refuse an unsafe `output.name` without touching anything; raises `ConfigError`."""
+    if output.name is not None:
+        resolve_inside(output.root, output.name)
+
+
 def resolve_inside(root: Path, name: str) -> Path:
     """Return where `name` leads from `root`, links followed; touches nothing.
 

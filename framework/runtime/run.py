@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from framework.errors import ConfigError, FrameworkError, Interrupted, Origin, PlanError, Problem
 from framework.graph import Graph
@@ -94,12 +95,15 @@ def _execute(
 
 
 def check_requests(
-    pipeline: PipelineSpec, requests: Sequence[RequestSpec], provenance: Mapping[str, Origin] = EMPTY
+    pipeline: PipelineSpec,
+    requests: Sequence[RequestSpec],
+    provenance: Mapping[str, Origin] = EMPTY,
+    lines: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Refuse what the checkpoint or its pipeline cannot honour, before any weight is read.
 
     The family looks at sizes, a stage with `check_call` at the arguments of the pipeline's call; `provenance` gives
-    the place of what they find. Raises `ConfigError`, `LoadError`.
+    the place of what they find, `lines` what each request of a file says itself. Raises `ConfigError`, `LoadError`.
     """
     kinds = [STAGES.get(stage.kind) for stage in pipeline.stages.values()]
     checkers = [kind for kind in kinds if hasattr(kind, "check_call")]
@@ -109,12 +113,24 @@ def check_requests(
     problems: list[Problem] = []
     if pipeline.family is not None:
         family, configs = FAMILIES.get(pipeline.family)(), read_configs(index)
-        problems += [found for request in requests for found in family.check_request(request, index.options, configs)]
+        for number, request in enumerate(requests):
+            found = family.check_request(request, index.options, configs)
+            said = lines[number] if number < len(lines) else EMPTY
+            problems += [_in_line(problem, number, said, provenance) for problem in found]
     if checkers:
         called = pipeline_class(index, pipeline.model.trust_remote_code)
         problems += [found for kind in checkers for found in kind.check_call(called, pipeline.args, requests)]
     if problems:
         raise ConfigError(_placed(problem, provenance) for problem in dict.fromkeys(problems))
+
+
+def _in_line(problem: Problem, number: int, said: Mapping[str, Any], provenance: Mapping[str, Origin]) -> Problem:
+    """Name the request whose own line of a file says the value; anything below it is not where it came from."""
+    name = problem.key.rpartition(".")[2]
+    if problem.where or said.get(name) is None:
+        return problem
+    origin = provenance.get(f"requests[{number}]") or provenance.get("requests")
+    return replace(problem, key=f"requests[{number}].{name}", where=origin.where if origin else "")
 
 
 def _placed(problem: Problem, provenance: Mapping[str, Origin]) -> Problem:
