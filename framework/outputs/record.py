@@ -21,7 +21,7 @@ UNFINISHED = "interrupted"  # what a record says while its run lasts, so that it
 
 
 class RecordSink:
-    """A sink of run events that keeps `record.json` current: at the start, after each request and at the end.
+    """A sink of run events that keeps `record.json` current: at the start, around each request and at the end.
 
     `measure_memory` returns figures in bytes after each request; the default is the peak of host memory.
     """
@@ -50,6 +50,7 @@ class RecordSink:
                     self._write()
             case events.RequestStarted():
                 self._request(event.index).update(prompt=event.prompt, seed=list(event.seeds))
+                self._write()  # a seed that was drawn outlives a kill
             case events.StageFinished():
                 _add(self._timings(event.request)["stages"], event.stage, event.seconds)
             case events.UseFinished():

@@ -8,6 +8,8 @@ from typing import TextIO
 from framework.report.phrases import format_bytes, format_seconds, quote
 from framework.runtime import events
 
+MAX_SEEDS = 8  # in one line; the record has them all
+
 
 def describe(event: events.Event, prompt_limit: int | None = None) -> str | None:
     """Return the line for an event, None for one that has none."""
@@ -20,7 +22,9 @@ def describe(event: events.Event, prompt_limit: int | None = None) -> str | None
             size, took = format_bytes(event.size_bytes), format_seconds(event.seconds)
             return f"loaded {event.component}: {event.mode}, {event.dtype}, {size}, {took}"
         case events.RequestStarted():
-            seeds = ", ".join(map(str, event.seeds))
+            seeds = ", ".join(map(str, event.seeds[:MAX_SEEDS]))
+            more = len(event.seeds) - MAX_SEEDS
+            seeds += f" and {more} more" if more > 0 else ""
             prompt = quote(event.prompt, prompt_limit)
             return f"request {event.index + 1} of {event.num_requests}: {prompt}, seed {seeds}"
         case events.StageStarted():

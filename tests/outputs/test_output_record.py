@@ -118,6 +118,13 @@ def test_a_killed_run_leaves_a_record_that_says_interrupted(sink: RecordSink, tm
     assert record["requests"][0]["outputs"]
 
 
+def test_a_run_killed_in_its_first_request_leaves_its_seed(sink: RecordSink, tmp_path: Path) -> None:
+    for event in run_of(tmp_path)[:3]:
+        sink(event)
+    (request,) = read_record(tmp_path)["requests"]
+    assert (request["prompt"], request["seed"]) == (PROMPT, [7])
+
+
 def test_a_failed_run_keeps_its_error_and_what_it_had(sink: RecordSink, tmp_path: Path) -> None:
     for event in run_of(tmp_path)[:6]:
         sink(event)

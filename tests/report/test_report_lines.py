@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from framework.report.lines import LogFile, PlainLines
+from framework.report.lines import LogFile, PlainLines, describe
 from framework.report.phrases import format_bytes, format_seconds, quote
 from framework.report.progress import PipedProgress, TerminalProgress, find_progress, format_rate
 from framework.runtime import events
@@ -186,3 +186,9 @@ def test_rates_read_the_way_round_that_is_above_one(rate: float | None, text: st
 def test_a_quoted_prompt_stays_on_one_line() -> None:
     assert quote('a "cat"\n\x1b[31m') == r'"a \"cat\"\n\u001b[31m"'
     assert len(quote("x" * 500, limit=100)) == 102
+
+
+def test_a_line_of_very_many_seeds_is_cut() -> None:
+    line = describe(events.RequestStarted(0, 1, "x", tuple(range(100_000))))
+    assert line is not None
+    assert line.endswith("seed 0, 1, 2, 3, 4, 5, 6, 7 and 99992 more")
