@@ -1,5 +1,7 @@
 """Strategy `resident`: weights stay on the execution device from the start. Imports torch."""
 
+from collections.abc import Iterator, Mapping
+
 import torch
 from torch import nn
 
@@ -30,6 +32,9 @@ class Resident:
         self._sharded = is_sharded(module)  # FSDP places its own weights
         self._placed = self._sharded
         self._undo: Undo | None = None
+        self._slots: list[Mapping[str, torch.Tensor | None]] = []
+        for part in module.modules():
+            self._slots += [part._parameters, part._buffers]
         self.device_bytes = self.idle_bytes = 0 if self._sharded else size_bytes(module)
 
     def place(self) -> None:
@@ -60,9 +65,10 @@ class Resident:
 
     def misplaced(self) -> list[str]:
         """Return the weights that are not on the device."""
-        if self._sharded or not self._placed:
+        if self._sharded or not self._placed or all(_is_on(tensor, self._device) for tensor in self._tensors()):
             return []
-        return [name for name, tensor in self._tensors().items() if not _is_on(tensor, self._device)]
+        named = (*self._module.named_parameters(), *self._module.named_buffers())
+        return [name for name, tensor in named if not _is_on(tensor, self._device)]
 
     def detach(self) -> None:
         """Leave the weights in the module, on the host."""
@@ -71,8 +77,10 @@ class Resident:
             relocate(self._module, torch.device("cpu"))
             self._placed = False
 
-    def _tensors(self) -> dict[str, torch.Tensor]:
-        return {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        """Every tensor without its name: this runs after every stage."""
+        for slots in self._slots:
+            yield from (tensor for tensor in slots.values() if tensor is not None)
 
     def _restore_dtype(self) -> None:
         if self._undo is not None:

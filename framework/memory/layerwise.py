@@ -85,7 +85,7 @@ def refuse_unmovable(component: str, mode: str, module: nn.Module) -> None:
 
 def is_sharded(module: nn.Module) -> bool:
     """Whether torch.distributed places the weights of `module` or of a part of it (FSDP)."""
-    return any(_is_distributed(part) for part in module.modules())
+    return any(_is_distributed(part) for part in {type(part): part for part in module.modules()}.values())
 
 
 def _is_distributed(part: nn.Module) -> bool:
