@@ -1,9 +1,11 @@
 """A run stops within two seconds of a signal, wherever it is, and says that it was interrupted."""
 
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +17,7 @@ from spec_builders import Recorder, request, run_spec
 from framework.errors import Interrupted
 from framework.graph import build_graph
 from framework.loading import load
-from framework.runtime import interrupts
+from framework.runtime import interrupts, run
 from framework.runtime.events import ComponentLoading, EventBus, RunFinished, StepDone
 from framework.runtime.interrupts import Interrupts, interruptible
 from framework.runtime.run import execute
@@ -69,6 +71,30 @@ def test_a_signal_ends_a_long_loop_at_the_next_check(
     with signalled(signal.SIGTERM, 0.3), pytest.raises(Interrupted, match="SIGTERM"), interruptible() as chosen:
         spec_builders.run(loaded, request(num_inference_steps=50), interrupts=chosen)
     slow.remove()
+
+
+def test_an_interrupted_run_leaves_no_weights_in_memory(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[weakref.ref[Any]] = []
+
+    def remembered(*arguments: Any, **options: Any) -> Any:
+        store = load.load_store(*arguments, **options)
+        kept.extend(weakref.ref(store.module(name)) for name in ("transformer", "vae"))
+        return store
+
+    monkeypatch.setattr(run, "load_store", remembered)
+    stop = Interrupts()
+
+    def at_the_first_step(event: Any) -> None:
+        if isinstance(event, StepDone):
+            stop.request()
+
+    spec = run_spec(spec_builders.pipeline("digits", lambda name: None))
+    with pytest.raises(Interrupted) as caught:
+        execute(spec, build_graph(spec.pipeline), EventBus(at_the_first_step), interrupts=stop)
+    caught.value.with_traceback(None)
+    del caught
+    gc.collect()
+    assert [reference() for reference in kept] == [None, None]
 
 
 def test_after_an_interrupt_the_next_run_is_whole(loaded_stores: Callable[[str], Any]) -> None:
