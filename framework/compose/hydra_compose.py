@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from framework.compose.refusals import refuse_forbidden
+from framework.compose.schema import check_schema
 from framework.compose.yaml_file import Document, Literal, read_document
 from framework.errors import ConfigError, Problem
 from framework.paths import CONF
@@ -157,6 +158,7 @@ def compose_files(
         except Exception as error:  # Hydra raises a dozen kinds, some of them plain ValueError
             raise ConfigError(_translate(error, journal)) from error
     OmegaConf.set_struct(config, False)
+    _refuse_misplaced(order, journal)
     layers = [
         Layer(item.config_path, item.package or "", journal.documents[item.config_path])
         for item in order
@@ -255,15 +257,46 @@ def first_line(error: BaseException) -> str:
     return (wrapped[1] if wrapped else lines[0]).strip().strip('"')
 
 
-def _translate(error: Exception, journal: Journal) -> Problem:
-    """One line for what Hydra says, with the file whose defaults list caused it where that can be told."""
+def _refuse_misplaced(order: Sequence[Any], journal: Journal) -> None:
+    """Raise `ConfigError` for an experiment whose keys would stand below `experiment`, where nothing reads them."""
+    for item in order:
+        if item.package == "experiment" and item.config_path in journal.documents:
+            document = journal.documents[item.config_path]
+            reason = "an experiment says by its first line that its keys stand at the top"
+            raise ConfigError.of("", reason, document.where(()), "begin the file with `# @package _global_`")
+
+
+def _translate(error: Exception, journal: Journal) -> Sequence[Problem]:
+    """What Hydra says in our words, with the file and line that caused it where that can be told."""
     cause: BaseException = error
     while not str(cause).strip() and cause.__cause__ is not None:
         cause = cause.__cause__
     message = first_line(cause)
+    if merging := re.match(r"In '([^']+)': \w+ raised while composing", message):
+        return _cannot_merge(merging[1], journal.documents.get(merging[1]), str(cause).splitlines()[-1])
     missing = re.search(r"Could not find '([^']+)'", message)
-    for document in journal.documents.values():
-        text = (document.data or {}).get(DEFAULTS)
-        if missing and isinstance(text, list) and missing[1].rpartition("/")[2] in str(text):
-            return Problem(DEFAULTS, f"there is no file '{missing[1]}.yaml'", document.where((DEFAULTS,)))
-    return Problem("", message.rstrip("."))
+    twice = re.match(r"Multiple values for (\S+)\.", message)
+    wanted = missing[1].rpartition("/")[2] if missing else twice[1] if twice else None
+    for name, document in reversed(journal.documents.items()):
+        listed = (document.data or {}).get(DEFAULTS)
+        if wanted is None or not isinstance(listed, list) or wanted not in str(listed):
+            continue
+        where = document.where((DEFAULTS,))
+        if missing:
+            return [Problem(DEFAULTS, f"there is no file '{missing[1]}.yaml'", where)]
+        return [
+            Problem(DEFAULTS, f"'{wanted}' is chosen already", where, f"write `override /{wanted}: NAME` in {name}")
+        ]
+    return [Problem("", message.rstrip("."))]
+
+
+def _cannot_merge(name: str, document: Document | None, message: str) -> Sequence[Problem]:
+    """What is wrong in the file that Hydra could not put over the others."""
+    if document is None:
+        return [Problem("", message)]
+    group = name.partition("/")[0] if "/" in name and document.package != "_global_" else ""
+    try:
+        check_schema(document.data, group or "config", document.where)
+    except ConfigError as error:
+        return [replace(problem, key=f"{group}.{problem.key}".lstrip(".")) for problem in error.problems]
+    return [Problem("", "does not fit what it is put over", document.where(()))]

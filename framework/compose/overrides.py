@@ -24,6 +24,7 @@ FREE_TEXT = frozenset(
 """Keys that take `a=x,b=y`, `a,b` and JSON as text; what Hydra's grammar cannot read reaches their own parser."""
 
 _WORD = re.compile(r"(\+\+|\+|~)?([^=]*)(=?)(.*)", re.DOTALL)
+_GROUP_FILE = re.compile(r"(?!.*\.\.)[\w.-]+(/[\w.-]+)*")
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 
 
@@ -181,7 +182,7 @@ def _requests_file(text: str, where: str) -> str:
 
 def _group_choice(text: str, key: str, where: str) -> str | None:
     value = _grammar_value(f"{key}={text}", key, where) if "," in text or "(" in text else text
-    if not isinstance(value, str) or not value or value == "null" or not re.fullmatch(r"[\w./-]+", value):
+    if not isinstance(value, str) or not value or value == "null" or not _GROUP_FILE.fullmatch(value):
         raise ConfigError.of(key, f"'{shorten(text)}' is not the name of a {key} file", where)
     return value
 

@@ -39,7 +39,10 @@ class Provenance:
     places: dict[KeyPath, str] = field(default_factory=dict)
 
     def where(self, path: KeyPath) -> str:
-        """The place that set the longest prefix of `path`; empty when nobody did."""
+        """The place that set the longest prefix of `path`; empty when nobody did. A key of a file may hold dots."""
+        whole: KeyPath = (dotted(path),)
+        if whole in self.places:
+            return self.places[whole]
         while path:
             if path in self.places:
                 return self.places[path]

@@ -75,7 +75,10 @@ def _unknown_keys(path: KeyPath, value: Mapping[str, Any], schema: Mapping[str, 
     for name in value:
         if name not in known:
             choices = [key for key in known if key != "defaults"]
-            yield Problem(dotted((*path, name)), f"unknown key '{name}'", hint=did_you_mean(str(name), choices))
+            outer, dot, inner = str(name).partition(".")
+            nested = f"in a file, write {inner} below {outer}" if dot and outer in choices else ""
+            hint = nested or did_you_mean(str(name), choices)
+            yield Problem(dotted((*path, name)), f"unknown key '{name}'", hint=hint)
 
 
 def _wrong_type(key: str, value: Any, schema: Mapping[str, Any], types: Any) -> Problem:

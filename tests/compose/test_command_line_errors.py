@@ -20,6 +20,10 @@ CASES = {
     "of this version; choose from balanced, low_vram, minimal, none, resident",
     "performance_mode=auto": "(from the command line: performance_mode=auto): performance_mode: 'auto' needs the "
     "planner, which is not part of this version; choose from manual, memory, speed",
+    "pipeline=../config": "(from the command line: pipeline=../config): pipeline: '../config' is not the name of a "
+    "pipeline file",
+    "pipeline=/config": "(from the command line: pipeline=/config): pipeline: '/config' is not the name of a "
+    "pipeline file",
     "pipeline=null": "(from the command line: pipeline=null): pipeline: 'null' is not the name of a pipeline file",
     "seed=1,2": "(from the command line: seed=1,2): seed: several values for one run; a list is written [a,b]; sweeps "
     "are not part of this version",
