@@ -22,6 +22,7 @@ from framework.compose.overrides import Override, read_overrides, refuse_swept_t
 from framework.compose.plugins import announce_entry_points, load_plugins, plugins_of_environment
 from framework.compose.provenance import Provenance, trace
 from framework.compose.refusals import refuse_forbidden_data
+from framework.compose.repeats import refuse_repeats
 from framework.compose.request_keys import check_request_keys
 from framework.compose.requests import build_requests, in_its_file, read_requests
 from framework.compose.residency import Resolution, resolve
@@ -57,6 +58,7 @@ def compose_data(overrides: Sequence[str], flags: Flags | None = None) -> Compos
     """Compose the files and the command line into plain data, before any check of its content."""
     flags = flags or Flags()
     words = read_overrides(overrides)
+    refuse_repeats(words)
     if flags.multirun:
         refuse_swept_texts(words)
     _announce_plugins(words)
@@ -89,6 +91,7 @@ def compose_saved(
 
     refuse_forbidden_data(config, "the saved config")
     words = read_overrides(overrides)
+    refuse_repeats(words)
     _announce_plugins(words)
     data, traced = restore(config, words, provenance or {})
     return check(Composed(data, traced), machine)

@@ -27,8 +27,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from framework.compose.overrides import MODES_KEY
 from framework.compose.refusals import refuse_forbidden
 from framework.compose.schema import check_schema
+from framework.compose.spellings import as_map
 from framework.compose.yaml_file import Document, Literal, read_document
 from framework.errors import ConfigError, Problem
 from framework.paths import CONF
@@ -210,7 +212,10 @@ def _checked(document: Document) -> Document:
     if document.data is not None and not isinstance(document.data, dict):
         raise ConfigError.of("", "a config file holds `key: value` lines", document.where(()))
     refuse_forbidden(document)
-    return document
+    data = document.data or {}
+    modes = data.get(MODES_KEY)
+    spread = as_map(modes, "COMPONENT=MODE")
+    return document if spread is modes else replace(document, data={**data, MODES_KEY: spread})
 
 
 def _to_config(document: Document, journal: Journal) -> DictConfig:

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from framework.compose.refusals import INSTANTIATE
+from framework.compose.spellings import as_map
 from framework.compose.text import is_path_key, is_text_key, quote, read_text_value
 from framework.errors import ConfigError, Problem
 
 GROUPS = ("pipeline", "residency", "hardware", "output", "sweep", "experiment")
+MODES_KEY = "component_residency"
 FREE_TEXT = frozenset(
     {
-        "component_residency",
+        MODES_KEY,
         "cpu_offload_components",
         "layerwise_offload_components",
         "layerwise_offload_modules",
@@ -108,10 +110,15 @@ def _read(word: str) -> Override:
     if key in GROUPS or (key.partition("@")[0] in GROUPS and "@" in key):
         return Override(word, key, _group_choice(text, key, where), "group")
     if key in FREE_TEXT and ("=" in text or '"' in text or ("," in text and text[:1] not in "[{")):
-        return Override(word, key, text, "value")
+        return Override(word, key, _spread(key, text), "value")
     value = _grammar_value(f"{key}={_quoted(key, text)}", key, where)
     _refuse_instantiation(key, value, where)
-    return Override(word, key, value, "value")
+    return Override(word, key, _spread(key, value), "value")
+
+
+def _spread(key: str, value: Any) -> Any:
+    """Residency modes as the map they mean, which is put over the map of a file and not in its place."""
+    return as_map(value, "COMPONENT=MODE") if key == MODES_KEY else value
 
 
 def _check_key(key: str, sign: str, equals: str, where: str) -> None:

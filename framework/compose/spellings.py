@@ -4,6 +4,7 @@ Every function raises `ValueError` with a reason that reads well behind the key.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -77,6 +78,20 @@ def read_pairs(value: Any, form: str) -> Pairs:
     return Pairs((_name(name, form), item) for name, item in _raw_pairs(value, form) if item is not None)
 
 
+def as_map(value: Any, form: str) -> Any:
+    """The map that text or a list of pairs means, so that layers merge alike however each is written.
+
+    What is empty, interpolated, no pairs, or names one thing twice is returned as it is, for its reader to judge.
+    """
+    if not value or isinstance(value, Mapping) or "${" in str(value):
+        return value
+    try:
+        pairs = read_pairs(value, form)
+    except ValueError:
+        return value
+    return dict(pairs) if pairs and len(dict(pairs)) == len(pairs) else value
+
+
 def quoted(value: Any) -> str:
     """The value as a message shows it, cut to one short line."""
     text = repr(value) if isinstance(value, str) else shown(value)
@@ -115,6 +130,9 @@ def _raw_pairs(value: Any, form: str) -> Iterable[tuple[Any, Any]]:
 
 
 def _text_pairs(text: str, form: str) -> Iterable[tuple[Any, Any]]:
+    listed = re.fullmatch(r"\s*\[([^\[\]{}]*)\]\s*", text)
+    if listed and '"' not in text:  # a list of the command line, whose items need no quotes
+        return _text_pairs(listed[1].replace("'", ""), form)
     if text.lstrip().startswith(("{", "[")):
         return _raw_pairs(_json(text), form)
     pairs = []
