@@ -31,6 +31,21 @@ def test_two_values_for_one_key_of_residency_are_refused_with_both_places(words:
         assert problem.hint == "keep one of them"
 
 
+@pytest.mark.parametrize(
+    ("word", "key"),
+    [
+        ("layerwise={dit: {prefetch: 1, prefetch: 2}}", "layerwise.dit.prefetch"),
+        ("layerwise={dit:{prefetch:1,prefetch:2}}", "layerwise.dit.prefetch"),
+        ("component_residency={vae: resident, vae: component-offload}", "component_residency.vae"),
+        ("request={height: 64, height: 96}", "request.height"),
+    ],
+)
+def test_a_key_twice_in_one_map_is_refused(word: str, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose([word])
+    assert str(caught.value) == f"(from the command line: {word}): {key}: duplicate key"
+
+
 def test_the_same_value_twice_and_a_value_taken_back_are_no_contradiction() -> None:
     assert compose(["vae_cpu_offload=true", "vae_cpu_offload=true"]).placements["vae"].mode == "component-offload"
     assert compose(["vae_cpu_offload=true", "vae_cpu_offload=null"]).placements == compose([]).placements
