@@ -74,6 +74,7 @@ def _execute(
     refuse_unsupported(spec.numerics)
     check_requests(spec.pipeline, spec.requests, spec.provenance)
     platform = make_platform(spec.device, spec.config.get("hardware"))
+    _check_generators(spec.requests, platform.kind)
     events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(platform.device)))
     interrupts.check()
     placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
@@ -92,6 +93,14 @@ def _execute(
         WeightEdits(store, placed).apply(spec.loras)
     with applied_numerics(spec.numerics, store):
         return run_requests(spec, graph, store, events, writer, interrupts=interrupts, keep=keep, placed=placed)
+
+
+def _check_generators(requests: Sequence[RequestSpec], kind: str) -> None:
+    """Refuse a generator that is neither on the host nor where the run computes: its numbers could not be used."""
+    for request in requests:
+        if request.generator_device.partition(":")[0] not in ("cpu", kind):
+            reason = f"this run computes on {kind}, and '{request.generator_device}' is another device"
+            raise ConfigError.of("request.generator_device", reason, hint="write cpu, the same on every device")
 
 
 def check_requests(

@@ -6,7 +6,7 @@ import pytest
 import spec_builders
 from spec_builders import Recorder, request, run_spec
 
-from framework.errors import StageError
+from framework.errors import ConfigError, StageError
 from framework.graph import build_graph
 from framework.runtime import events
 from framework.runtime.run import execute
@@ -46,3 +46,14 @@ def test_a_failed_run_says_so_in_one_line(one_thread: None, monkeypatch: pytest.
     finished = recorder.of(events.RunFinished)[0]
     assert finished.status == "failed"
     assert finished.error == "stage 'decode' failed: ZeroDivisionError: division by zero"
+
+
+def test_a_generator_of_another_device_is_refused_before_loading() -> None:
+    recorder = Recorder()
+    spec = spec_builders.pipeline("digits", lambda name: None)
+    with pytest.raises(
+        ConfigError, match=r"request\.generator_device: this run computes on cpu, and 'cuda:0' is another"
+    ):
+        execute(run_spec(spec, request(generator_device="cuda:0")), build_graph(spec), events.EventBus(recorder))
+    assert [event.status for event in recorder.of(events.RunFinished)] == ["refused"]
+    assert not recorder.of(events.ComponentLoading)
