@@ -6,15 +6,17 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
+from framework import __version__
+
 PACKAGES = (
-    "framework", "torch", "diffusers", "transformers", "accelerate", "safetensors", "hydra-core", "omegaconf", "numpy",
+    "torch", "diffusers", "transformers", "accelerate", "safetensors", "hydra-core", "omegaconf", "numpy",
     "pillow", "av",
 )  # fmt: skip
 
 
 def installed_versions() -> dict[str, str | None]:
-    """Return package -> version, None where it is not installed; `python` among them."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    """Return package -> version, None where it is not installed; `python` and ours, installed or not, among them."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "framework": __version__}
     for package in PACKAGES:
         try:
             found[package] = version(package)

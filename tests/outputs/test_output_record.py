@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import framework
 from framework.errors import ConfigError, Origin, OutputError
 from framework.outputs import read_record as read_module
 from framework.outputs.atomic import atomic_path
@@ -103,6 +104,7 @@ def test_the_plan_holds_placements_with_reasons_loads_and_notes(sink: RecordSink
 def test_versions_and_machine_are_named(sink: RecordSink, tmp_path: Path) -> None:
     record = read_record(tmp_path)
     assert record["versions"]["torch"].startswith("2.")
+    assert record["versions"]["framework"] == framework.__version__  # known from a mere checkout too
     assert record["machine"]["num_cpus"] >= 1
     assert set(record) == {
         *("schema", "config", "provenance", "plan", "versions", "machine", "requests"),
