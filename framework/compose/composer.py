@@ -24,7 +24,7 @@ from framework.compose.provenance import Provenance, trace
 from framework.compose.refusals import refuse_forbidden_data
 from framework.compose.repeats import refuse_repeats
 from framework.compose.request_keys import check_request_keys
-from framework.compose.requests import build_requests, in_its_file, read_requests
+from framework.compose.requests import build_requests, in_its_file
 from framework.compose.residency import Resolution, resolve
 from framework.compose.schema import COMPOSED, check_schema, composed_schema, fold_spellings
 from framework.compose.sources import MachineFacts
@@ -154,15 +154,6 @@ def refuse_missing(provenance: Provenance) -> None:
     ]
     if problems:
         raise ConfigError(problems)
-
-
-def put_requests(data: dict[str, Any], words: Sequence[Override], provenance: Provenance) -> None:
-    """Read the file that `requests=@file` names, and note the line of each request."""
-    for word in words:
-        if word.kind == "requests":
-            read = {} if word.value is None else read_requests(word.value)
-            data["requests"] = list(read.values()) or None
-            provenance.places |= {("requests", index): place for index, place in enumerate(read)}
 
 
 def _announce_plugins(words: Sequence[Override]) -> None:

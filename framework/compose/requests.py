@@ -7,6 +7,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from framework.compose.overrides import Override
+from framework.compose.provenance import Provenance
 from framework.compose.schema import check_schema
 from framework.compose.yaml_file import KeyPath, show_path
 from framework.errors import ConfigError, Problem
@@ -20,6 +22,15 @@ _FIELDS = frozenset(spec.name for spec in fields(RequestSpec))
 _INTEGERS = frozenset(
     {"height", "width", "num_frames", "num_inference_steps", "max_sequence_length", "num_outputs", "fps"}
 )
+
+
+def put_requests(data: dict[str, Any], words: Sequence[Override], provenance: Provenance) -> None:
+    """Read the file that `requests=@file` names, and note the line of each request."""
+    for word in words:
+        if word.kind == "requests":
+            read = {} if word.value is None else read_requests(word.value)
+            data["requests"] = list(read.values()) or None
+            provenance.places |= {("requests", index): place for index, place in enumerate(read)}
 
 
 def read_requests(file: str) -> dict[str, dict[str, Any]]:

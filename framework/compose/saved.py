@@ -7,6 +7,7 @@ from framework.compose.arguments import Flags
 from framework.compose.groups import check_choices, config_folders
 from framework.compose.overrides import Override
 from framework.compose.provenance import DEFAULT, PIPELINE, PRESET, USER, Provenance, leaves_of
+from framework.compose.requests import put_requests
 from framework.compose.yaml_file import dotted
 from framework.errors import ConfigError, Origin
 
@@ -38,7 +39,6 @@ def restore(
                 provenance.put(tuple(key.split(".")), value, Origin(USER, word.where))
     apply_overrides(restored, words, journal)
     plain = to_plain(restored, journal, provenance.where)
-    from framework.compose.composer import put_requests
 
     put_requests(plain, words, provenance)
     provenance.prune(plain)
