@@ -1,7 +1,5 @@
 """`python -m framework`. No torch."""
 
-import sys
+from framework.cli import run_and_exit
 
-from framework.cli import main
-
-sys.exit(main())
+run_and_exit()

@@ -1,10 +1,13 @@
 """The front door: a table of commands, and the one place that turns errors into lines. Imports nothing heavy."""
 
+import contextlib
 import importlib
+import os
 import sys
 from types import ModuleType
+from typing import NoReturn
 
-from framework.errors import FrameworkError
+from framework.errors import FrameworkError, Interrupted
 
 PROGRAM = "framework"
 COMMANDS = {
@@ -38,6 +41,17 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         hint = "" if debug else "; --debug shows the traceback"
         return _fail(error, f"internal error: {type(error).__name__}: {error}{hint}", 4, debug)
+
+
+def run_and_exit() -> NoReturn:
+    """Be the program. An interrupted run leaves without taking the imported libraries apart, which takes seconds."""
+    code = main()
+    if code == Interrupted.exit_code:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # a reader that left, or no stream
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _dispatch(words: list[str]) -> int:
@@ -123,4 +137,4 @@ def _print_safely() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_and_exit()
