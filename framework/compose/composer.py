@@ -24,7 +24,7 @@ from framework.compose.provenance import Provenance, trace
 from framework.compose.refusals import refuse_forbidden_data
 from framework.compose.repeats import refuse_repeats
 from framework.compose.request_keys import check_request_keys
-from framework.compose.requests import build_requests, in_its_file
+from framework.compose.requests import build_requests, in_its_file, put_requests
 from framework.compose.residency import Resolution, resolve
 from framework.compose.schema import COMPOSED, check_schema, composed_schema, fold_spellings
 from framework.compose.sources import MachineFacts
