@@ -1,6 +1,7 @@
 """Tiny pipelines as subjects, and the pictures of everything resident: made once for each pipeline."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import equality_rig
@@ -8,6 +9,18 @@ import pytest
 from equality_cases import Plan
 from equality_rig import Rig, Subject
 from torch import Tensor
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _quick_collection(one_thread: None) -> Iterator[None]:
+    """Every case ends with a search for cycles: let it leave out the libraries."""
+    import diffusers  # noqa: F401
+    import transformers  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

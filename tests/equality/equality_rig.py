@@ -56,10 +56,11 @@ def subject(name: str, tiny_folder: Callable[[str], Path], picture: Callable[[],
     """Wan 2.2 goes through its stages, everything else is called as a whole."""
     if name == "wan22":
         spec = spec_builders.pipeline(name, tiny_folder)
-        first = spec_builders.request(num_inference_steps=3)
+        first = spec_builders.request(num_frames=5, num_inference_steps=2)  # a step for each expert
     else:
         spec = whole_builders.whole(tiny_folder(name), whole_builders.tiny_args(name))
         first = whole_builders.tiny_request(name, picture)
+        first = replace(first, num_inference_steps=2, num_frames=first.num_frames and 5)  # two latent frames
     second = replace(first, prompt="two dogs", seeds=(8,))
     return Subject(spec, build_graph(spec), (first, second, replace(second, seeds=(9,), **OTHER_SIZE)))
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.equality
 
 Subjects = Callable[[str], Subject]
 Reference = Callable[[str], list[Tensor]]
-SHORT = ("wan22", "flux", "sdxl")
+LAYERWISE, WHOLE = "layerwise-offload", "component-offload"
 
 
 def check(name: str, plan: Plan, subjects: Subjects, resident_frames: Reference) -> None:
@@ -57,8 +57,10 @@ def test_the_selection_holds_every_pair_of_values_and_every_pipeline() -> None:
     assert {name for name, _ in selection()} == set(PIPELINES)
 
 
-@pytest.mark.parametrize("name", SHORT)
-@pytest.mark.parametrize("mode", ["component-offload", "layerwise-offload"])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("wan22", LAYERWISE), ("flux", LAYERWISE), ("sdxl", LAYERWISE), ("flux", WHOLE), ("sdxl", WHOLE)],
+)
 def test_it_runs_in_what_a_free_run_needs_and_in_no_granule_less(name: str, mode: str, subjects: Subjects) -> None:
     plan, one = Plan(mode), subjects(name).requests[:1]
     free = Rig(subjects(name), plan)
