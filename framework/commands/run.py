@@ -97,6 +97,8 @@ def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | 
             bus.emit(Note(note))
         writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(redact(spec.config)))
         execute(spec, graph, bus, writer)
+        if not saved.paths:
+            bus.emit(Note("no stage wrote a result: the graph has no stage of kind 'export'"))
         if record is not None:
             bus.emit(Note(compare_frames(saved.hashes, record)))
     except BaseException as error:

@@ -68,11 +68,14 @@ class WanFamily:
     def encode(self, ctx: "StageContext", text: str) -> "Tensor":
         """Encode one text alone, as `WanPipeline` does for each of the two; `(1, max_length, width)`."""
         view = ctx.pipeline_view()
+        num_tokens, limit = len(view.tokenizer(text).input_ids), self.max_length(ctx)
+        if num_tokens > limit:
+            ctx.note(f"a text of {num_tokens} tokens is cut to max_sequence_length={limit}; the rest is not read")
         embedding, _ = view.encode_prompt(
             prompt=text,
             do_classifier_free_guidance=False,
             num_videos_per_prompt=1,
-            max_sequence_length=self.max_length(ctx),
+            max_sequence_length=limit,
         )
         found: Tensor = embedding
         return found

@@ -162,3 +162,11 @@ def test_a_non_finite_picture_is_a_failure_and_never_a_black_one(
     assert run(tmp_path) == 4
     assert "'decode'" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.mp4"))
+
+
+def test_what_is_not_read_and_what_is_not_saved_is_said(tmp_path: Path) -> None:
+    assert run(tmp_path, f"prompt={'a seven ' * 20}", "~pipeline.stages.export") == 0
+    _, record = only_record(tmp_path)
+    notes = "\n".join(record["plan"]["notes"])
+    assert "is cut to max_sequence_length=16" in notes
+    assert "no stage wrote a result" in notes
