@@ -3,16 +3,19 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from framework.compose.arguments import Flags
-from framework.compose.overrides import Override
 from framework.errors import ConfigError, Problem, did_you_mean
 from framework.paths import CONF
+
+if TYPE_CHECKING:  # `list` answers at once because it does not load the reader of overrides
+    from framework.compose.arguments import Flags
+    from framework.compose.overrides import Override
 
 VARIABLE = "FRAMEWORK_CONF"
 
 
-def config_folders(flags: Flags, words: Sequence[Override] = ()) -> tuple[Path, ...]:
+def config_folders(flags: "Flags", words: "Sequence[Override]" = ()) -> tuple[Path, ...]:
     """The user's folders, searched before ours: `--config-dir`, `hydra.searchpath`, then `FRAMEWORK_CONF`.
 
     Raises `ConfigError` for each that is not a folder.
@@ -51,7 +54,7 @@ def find_file(group: str, name: str, folders: Sequence[Path] = ()) -> Path | Non
     return None
 
 
-def check_choices(words: Sequence[Override], folders: Sequence[Path], config_name: str | None = None) -> None:
+def check_choices(words: "Sequence[Override]", folders: Sequence[Path], config_name: str | None = None) -> None:
     """Raise `ConfigError` for every group word, and the root config, that name no file."""
     problems = []
     if config_name is not None and find_file("", config_name, folders) is None:
@@ -65,7 +68,7 @@ def check_choices(words: Sequence[Override], folders: Sequence[Path], config_nam
         raise ConfigError(problems)
 
 
-def _no_option(word: Override, folders: Sequence[Path]) -> Problem:
+def _no_option(word: "Override", folders: Sequence[Path]) -> Problem:
     options = options_of(word.key, folders)
     if word.key == "residency" and word.value == "auto":
         from framework.compose.performance import NEEDS_PLANNER
