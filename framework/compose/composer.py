@@ -68,12 +68,14 @@ def compose_data(overrides: Sequence[str], flags: Flags | None = None) -> Compos
 
 def compose_words(words: Sequence[Override], flags: Flags) -> "Composition":
     """Let Hydra compose the files that the group words choose."""
-    from framework.compose.hydra_compose import compose_files
+    from framework.compose.hydra_compose import compose_files, compose_packaged
 
     folders = config_folders(flags, words)
     check_choices(words, folders, flags.config_name)
-    groups = [word for word in words if word.kind == "group"]
-    return compose_files([f"{word.key}={word.value}" for word in groups], folders, flags.config_name or "config")
+    groups = [f"{word.key}={word.value}" for word in words if word.kind == "group"]
+    if not folders and flags.config_name is None:
+        return compose_packaged(groups)
+    return compose_files(groups, folders, flags.config_name or "config")
 
 
 def compose_saved(

@@ -4,6 +4,7 @@ Hydra finds the files, orders them by their defaults lists and merges them. It n
 for it), never logs, and never instantiates anything.
 """
 
+import copy
 import os
 import re
 import secrets
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,22 @@ class Composition:
     config: DictConfig
     layers: tuple[Layer, ...]
     journal: Journal
+
+    def copy(self) -> "Composition":
+        """A composition of its own to put overrides into; what was read is shared."""
+        own = replace(self.journal, texts=dict(self.journal.texts))
+        return Composition(copy.deepcopy(self.config), self.layers, own)
+
+
+def compose_packaged(groups: Sequence[str]) -> Composition:
+    """Compose our own files, once for each choice of `groups`: Hydra takes 0.1 s, and a sweep asks a thousand times."""
+    stamp = tuple((file.stat().st_mtime_ns, file.stat().st_size) for file in sorted(CONF.rglob("*.yaml")))
+    return _composed_once(tuple(groups), stamp).copy()
+
+
+@lru_cache(maxsize=64)
+def _composed_once(groups: tuple[str, ...], stamp: tuple[tuple[int, int], ...]) -> Composition:
+    return compose_files(groups)
 
 
 def compose_files(
