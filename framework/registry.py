@@ -90,6 +90,8 @@ STAGES: Registry[Any] = Registry(
     "stage",
     {
         "text_encode": "stages.text_encode:TextEncode",
+        "image_encode": "stages.image_encode:ImageEncode",
+        "condition": "stages.condition:Conditioning",
         "denoise": "stages.denoise:Denoise",
         "decode": "stages.decode:Decode",
         "export": "stages.export:Export",

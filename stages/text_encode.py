@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from framework.runtime.context import StageContext
     from framework.runtime.prompt_cache import PromptKey
-    from framework.values import Value
+    from framework.values import Embeddings, Value
 
 
 @register_stage("text_encode")
@@ -38,11 +38,11 @@ class TextEncode:
         return {name: found.get(name) for name in self.outputs}
 
 
-def _cached(ctx: "StageContext", text: str) -> "Tensor | None":
+def _cached(ctx: "StageContext", text: str) -> "Tensor | Embeddings | None":
     return ctx.prompt_cache.get(_key(ctx, text), ctx.device) if ctx.prompt_cache is not None else None
 
 
-def _encode(ctx: "StageContext", text: str) -> "Tensor":
+def _encode(ctx: "StageContext", text: str) -> "Tensor | Embeddings":
     """Encode one text. The same text may come twice in a request, as prompt and as negative prompt."""
     known = _cached(ctx, text)
     if known is not None:
@@ -58,11 +58,12 @@ def _key(ctx: "StageContext", text: str) -> "PromptKey":
 
     family = ctx.family
     view = ctx.pipeline_view()
-    dtype = " ".join(str(getattr(view, name).dtype) for name in family.encoders if hasattr(view, name))
+    encoders = (getattr(view, name, None) for name in family.encoders)
+    dtype = " ".join(str(encoder.dtype) for encoder in encoders if encoder is not None)
     return PromptKey(
         encoder=ctx.identity(*family.encoders, *family.tokenizers),
         dtype=dtype,
-        template=type(family).__name__,
+        template=" ".join(filter(None, (type(family).__name__, family.text_identity(ctx)))),
         max_length=family.max_length(ctx),
         text=text,
     )

@@ -129,7 +129,7 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Where one component lives: mode, knobs in whole layers per stack, host tier (device, pinned, pageable, mapped)."""
+    """Where one component lives: mode, knobs in whole layers per stack; `tier`: device, pinned, pageable, mapped."""
 
     component: str
     mode: str

@@ -7,9 +7,9 @@ family only knows the pipeline's arguments, returns, latent layout and decode re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from framework.errors import Problem
+from framework.errors import Problem, StageError
 from framework.spec import RequestSpec
-from framework.values import Frames, Latents
+from framework.values import Condition, Embeddings, Frames, Latents
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +21,8 @@ class Family(Protocol):
     """`pipeline_classes` are the diffusers classes it runs; an embedding depends on `encoders` and `tokenizers`.
 
     `request_keys` names what it reads of a request, each with the component it is for, or None; see
-    `framework.compose.request_keys`.
+    `framework.compose.request_keys`. Class a family under this one to inherit what most families leave as it is. One
+    text is encoded alone, positive or negative, so that the cache can serve it in either place.
     """
 
     pipeline_classes: tuple[str, ...]
@@ -40,11 +41,36 @@ class Family(Protocol):
     def max_length(self, ctx: "StageContext") -> int:
         """Number of tokens a text is padded or cut to."""
 
-    def encode(self, ctx: "StageContext", text: str) -> "Tensor":
-        """Return the embedding of one text, `(1, max_length, width)`; the stage holds the encoder's use."""
+    def text_identity(self, ctx: "StageContext") -> str:
+        """What an embedding depends on besides its text: a picture that the encoder sees too."""
+        return ""
 
-    def denoise(self, ctx: "StageContext", prompt_embeds: "Tensor", negative_prompt_embeds: "Tensor | None") -> Latents:
-        """Run the pipeline's own loop to latents, one entry for each seed."""
+    def encode(self, ctx: "StageContext", text: str) -> "Tensor | Embeddings":
+        """Return the embedding of one text, `(1, tokens, width)`; the stage holds the encoders' uses."""
+
+    def encode_image(self, ctx: "StageContext") -> "Tensor":
+        """Return the request's picture as the image encoder sees it; the stage holds the encoder's use."""
+        raise StageError(f"this family encodes no picture, so stage '{ctx.stage}' has nothing to do")
+
+    def condition(
+        self,
+        ctx: "StageContext",
+        prompt_embeds: "Tensor | Embeddings",
+        negative_prompt_embeds: "Tensor | Embeddings | None",
+    ) -> Condition:
+        """Return the request's picture or video as latents, with the noise; the stage holds the VAE's use."""
+        raise StageError(f"this family takes no picture, so stage '{ctx.stage}' has nothing to do")
+
+    def denoise(
+        self,
+        ctx: "StageContext",
+        prompt_embeds: "Tensor | Embeddings",
+        negative_prompt_embeds: "Tensor | Embeddings | None",
+    ) -> Latents:
+        """Run the pipeline's own loop to latents, one entry for each seed.
+
+        `ctx.values` holds what conditioning stages wrote: `image_embeds` and `condition`, None where there are none.
+        """
 
     def decode(self, ctx: "StageContext", latents: Latents) -> Frames:
         """Turn latents into pictures; the stage holds the VAE's use."""

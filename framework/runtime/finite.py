@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from framework.values import Frames, Latents
+from framework.values import Condition, Embeddings, Frames, Latents
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
@@ -15,6 +15,10 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
         yield value
     elif isinstance(value, Latents | Frames):
         yield value.data
+    elif isinstance(value, Embeddings):
+        yield from tensors_of(list(value.parts.values()))
+    elif isinstance(value, Condition):
+        yield from tensors_of(list(value.prepared.values()))
     elif isinstance(value, list | tuple):
         for item in value:
             yield from tensors_of(item)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from framework.runtime.finite import all_finite
+from framework.runtime.finite import all_finite, tensors_of
+from framework.values import Embeddings
 
 CAPACITY_BYTES = 512 * 1024**2
 
@@ -26,7 +27,7 @@ class PromptCache:
     """Least recently used embeddings go first; entries live in host memory so that they cost no device memory."""
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
-        self._entries: OrderedDict[PromptKey, Tensor] = OrderedDict()
+        self._entries: OrderedDict[PromptKey, Tensor | Embeddings] = OrderedDict()
         self._capacity_bytes = capacity_bytes
 
     def __len__(self) -> int:
@@ -34,21 +35,33 @@ class PromptCache:
 
     @property
     def size_bytes(self) -> int:
-        return sum(entry.nbytes for entry in self._entries.values())
+        return sum(tensor.nbytes for entry in self._entries.values() for tensor in tensors_of(entry))
 
-    def get(self, key: PromptKey, device: torch.device) -> Tensor | None:
+    def get(self, key: PromptKey, device: torch.device) -> Tensor | Embeddings | None:
         """Return the embedding on `device`, or None; asking makes it the most recently used."""
         entry = self._entries.get(key)
         if entry is None:
             return None
         self._entries.move_to_end(key)
-        return entry.to(device)
+        return _on(entry, device)
 
-    def put(self, key: PromptKey, embedding: Tensor) -> None:
+    def put(self, key: PromptKey, embedding: Tensor | Embeddings) -> None:
         """Keep an embedding; one with NaN or infinity belongs to a run that is about to fail and is not kept."""
         if not all_finite(embedding):
             return
-        self._entries[key] = embedding.detach().cpu()
+        self._entries[key] = _on(embedding, torch.device("cpu"))
         self._entries.move_to_end(key)
         while self.size_bytes > self._capacity_bytes:
             self._entries.popitem(last=False)
+
+
+def _on(value: Tensor | Embeddings, device: torch.device) -> Tensor | Embeddings:
+    if isinstance(value, Tensor):
+        return value.detach().to(device)
+    return Embeddings({name: _part_on(part, device) for name, part in value.parts.items()})
+
+
+def _part_on(part: Tensor | list[Tensor] | None, device: torch.device) -> Tensor | list[Tensor] | None:
+    if isinstance(part, list):
+        return [item.detach().to(device) for item in part]
+    return None if part is None else part.detach().to(device)

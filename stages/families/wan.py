@@ -1,6 +1,5 @@
 """Family `wan`: Wan 2.1, Wan 2.2 with two experts, and TI2V-5B, by `WanPipeline`'s own methods. No torch at import."""
 
-import inspect
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from framework.errors import Problem, StageError
 from framework.registry import register_family
+from framework.runtime.family import Family
+from framework.runtime.family_calls import argument, embedding_arguments, given, not_multiples, step_reporter
 from framework.spec import RequestSpec
-from framework.values import Frames, Latents
+from framework.values import Embeddings, Frames, Latents
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +22,7 @@ PATCH = 2
 
 
 @register_family("wan")
-class WanFamily:
+class WanFamily(Family):
     """Arguments and recipe of `WanPipeline`; what a request leaves open is left to the pipeline's own defaults."""
 
     pipeline_classes = ("WanPipeline",)
@@ -42,11 +43,7 @@ class WanFamily:
         """Refuse sizes that the pipeline would round with a warning, and a second guidance that nothing reads."""
         vae = configs.get("vae", {})
         multiple = math.lcm(LEAST_MULTIPLE, PATCH * vae.get("scale_factor_spatial", 8))
-        problems = [
-            Problem(f"request.{name}", f"{value} is no multiple of {multiple}", hint=_nearest(value, multiple))
-            for name, value in (("height", request.height), ("width", request.width))
-            if value is not None and (value < multiple or value % multiple)
-        ]
+        problems = list(not_multiples(request, multiple))
         stride = vae.get("scale_factor_temporal", 4)
         frames = request.num_frames
         if frames is not None and (frames < 1 or (frames - 1) % stride):
@@ -60,10 +57,10 @@ class WanFamily:
         return problems
 
     def needs_negative(self, ctx: "StageContext") -> bool:
-        return float(_argument(ctx, "guidance_scale")) > self.negative_prompt_above
+        return float(argument(ctx, "guidance_scale")) > self.negative_prompt_above
 
     def max_length(self, ctx: "StageContext") -> int:
-        return int(_argument(ctx, "max_sequence_length"))
+        return int(argument(ctx, "max_sequence_length"))
 
     def encode(self, ctx: "StageContext", text: str) -> "Tensor":
         """Encode one text alone, as `WanPipeline` does for each of the two; `(1, max_length, width)`."""
@@ -80,22 +77,26 @@ class WanFamily:
         found: Tensor = embedding
         return found
 
-    def denoise(self, ctx: "StageContext", prompt_embeds: "Tensor", negative_prompt_embeds: "Tensor | None") -> Latents:
+    def denoise(
+        self,
+        ctx: "StageContext",
+        prompt_embeds: "Tensor | Embeddings",
+        negative_prompt_embeds: "Tensor | Embeddings | None",
+    ) -> Latents:
         """Latents are `(outputs, channels, latent frames, height, width)`, float32, normalised."""
         view = ctx.pipeline_view(without=("text_encoder", "tokenizer"))
         if view.config.boundary_ratio is not None and view.transformer_2 is None:
             raise StageError(f"stage '{ctx.stage}' needs 'transformer_2' below the boundary; declare a use of it")
-        ctx.expect_steps(int(_argument(ctx, "num_inference_steps")))
+        ctx.expect_steps(int(argument(ctx, "num_inference_steps")))
         generators = ctx.generators()
         count = len(generators)
         (data,) = view(
-            prompt_embeds=_repeat(prompt_embeds, count),
-            negative_prompt_embeds=None if negative_prompt_embeds is None else _repeat(negative_prompt_embeds, count),
+            **embedding_arguments(prompt_embeds, negative_prompt_embeds, count),
             generator=generators,
             output_type="latent",
             return_dict=False,
-            callback_on_step_end=_step_reporter(ctx),
-            **_given(ctx, "height", "width", "num_frames", "num_inference_steps", "guidance_scale", "guidance_scale_2"),
+            callback_on_step_end=step_reporter(ctx),
+            **given(ctx, "height", "width", "num_frames", "num_inference_steps", "guidance_scale", "guidance_scale_2"),
         )
         return Latents(
             data=data,
@@ -118,33 +119,3 @@ class WanFamily:
         video = vae.decode(data / inverse_std + mean, return_dict=False)[0]
         pictures = view.video_processor.postprocess_video(video, output_type="pt")
         return Frames(pictures.permute(0, 1, 3, 4, 2).float().cpu().contiguous(), ctx.request.fps)
-
-
-def _argument(ctx: "StageContext", name: str) -> Any:
-    """Return the request's value, else the default of the pipeline's own call."""
-    value = getattr(ctx.request, name)
-    if value is not None:
-        return value
-    return inspect.signature(type(ctx.pipeline_view()).__call__).parameters[name].default
-
-
-def _given(ctx: "StageContext", *names: str) -> dict[str, Any]:
-    values = {name: getattr(ctx.request, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _repeat(embedding: "Tensor", count: int) -> "Tensor":
-    """One row for each output, laid out as `encode_prompt` lays out `num_videos_per_prompt`."""
-    return embedding.repeat(1, count, 1).view(count, *embedding.shape[1:])
-
-
-def _step_reporter(ctx: "StageContext") -> Any:
-    def report(pipeline: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
-        ctx.step(step + 1, pipeline.num_timesteps, values["latents"])
-        return values
-
-    return report
-
-
-def _nearest(value: int, multiple: int) -> str:
-    return f"try {max(multiple, round(value / multiple) * multiple)}"

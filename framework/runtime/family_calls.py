@@ -1,0 +1,94 @@
+"""What family files share: open request values, a row for each output, reports of steps. No torch at import."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from framework.errors import Problem, StageError
+from framework.spec import RequestSpec
+from framework.values import Embeddings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from framework.runtime.context import StageContext
+
+StepCallback = Callable[[Any, int, Any, dict[str, Any]], dict[str, Any]]
+
+
+def argument(ctx: "StageContext", name: str) -> Any:
+    """Return the request's value, else the default of the pipeline's own call."""
+    value = getattr(ctx.request, name)
+    if value is not None:
+        return value
+    return inspect.signature(type(ctx.pipeline_view()).__call__).parameters[name].default
+
+
+def given(ctx: "StageContext", *names: str) -> dict[str, Any]:
+    """Return the request's values that somebody set; the pipeline's call has its own default for the others."""
+    values = {name: getattr(ctx.request, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def repeated(embedding: "Tensor", count: int) -> "Tensor":
+    """One row for each output, laid out as `encode_prompt` lays out several outputs of one prompt."""
+    return embedding.repeat(1, count, *[1] * (embedding.ndim - 2)).view(count, *embedding.shape[1:])
+
+
+def embedding_arguments(
+    positive: "Tensor | Embeddings", negative: "Tensor | Embeddings | None", count: int
+) -> dict[str, Any]:
+    """Return the embeddings as arguments of a pipeline's call, a row for each output; absent ones are not named.
+
+    The negative text's parts have the prefix `negative_`.
+    """
+    arguments = {name: _rows(part, count) for name, part in _parts(positive).items()}
+    if negative is not None:
+        arguments |= {f"negative_{name}": _rows(part, count) for name, part in _parts(negative).items()}
+    return {name: part for name, part in arguments.items() if part is not None}
+
+
+def _parts(embedding: "Tensor | Embeddings") -> "Mapping[str, Tensor | list[Tensor] | None]":
+    return embedding.parts if isinstance(embedding, Embeddings) else {"prompt_embeds": embedding}
+
+
+def _rows(part: "Tensor | list[Tensor] | None", count: int) -> "Tensor | list[Tensor] | None":
+    if isinstance(part, list):
+        return [item for item in part for _ in range(count)]
+    return None if part is None else repeated(part, count)
+
+
+def text_embeddings(ctx: "StageContext") -> "tuple[Tensor | Embeddings, Tensor | Embeddings | None]":
+    """Return the positive and the negative embedding among a stage's values, None for no negative."""
+    positive, negative = ctx.values["prompt_embeds"], ctx.values.get("negative_prompt_embeds")
+    if not _is_embedding(positive) or not (negative is None or _is_embedding(negative)):
+        raise StageError(f"stage '{ctx.stage}' reads a text's embedding, and gets {type(positive).__name__}")
+    return positive, negative
+
+
+def _is_embedding(value: Any) -> "TypeGuard[Tensor | Embeddings]":
+    from torch import Tensor
+
+    return isinstance(value, Tensor | Embeddings)
+
+
+def step_reporter(ctx: "StageContext") -> StepCallback:
+    """Return a `callback_on_step_end` that tells the run about each step and stops it where the user asked."""
+
+    def report(pipeline: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
+        ctx.step(step + 1, pipeline.num_timesteps, values["latents"])
+        return values
+
+    return report
+
+
+def not_multiples(request: RequestSpec, multiple: int) -> Iterator[Problem]:
+    """Yield a problem for height and width that the pipeline would round by itself."""
+    for name, value in (("height", request.height), ("width", request.width)):
+        if value is not None and (value < multiple or value % multiple):
+            yield Problem(f"request.{name}", f"{value} is no multiple of {multiple}", hint=nearest(value, multiple))
+
+
+def nearest(value: int, multiple: int) -> str:
+    """Return the hint with the closest value that would do."""
+    return f"try {max(multiple, round(value / multiple) * multiple)}"
