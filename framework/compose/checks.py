@@ -21,7 +21,6 @@ PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "checkpoint": ((None, {}), "checkpoints need resumable runs"),
     "recover": ((None, "off", {}), "recovery needs the residency engine"),
     "preview": ((None, {}), "previews need the step callback"),
-    "prompt_cache.disk": ((None, False), "prompts are kept in memory only"),
     "output.report": ((None, False), "there is no report yet"),
     "output.trace": ((None, False), "there is no trace yet"),
     "output.keep_artifacts": ((None, False), "artifacts need resumable runs"),

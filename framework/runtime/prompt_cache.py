@@ -1,7 +1,8 @@
-"""Embeddings of texts already encoded in this process. Imports torch."""
+"""Embeddings of texts that are already encoded, in this process or in files of earlier ones. Imports torch."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,10 +24,24 @@ class PromptKey:
     text: str
 
 
-class PromptCache:
-    """Least recently used embeddings go first; entries live in host memory so that they cost no device memory."""
+class Files(Protocol):
+    """Where embeddings outlive the process; see `framework.runtime.prompt_files`."""
 
-    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+    def get(self, key: PromptKey) -> Tensor | Embeddings | None:
+        """Return what is stored for `key`, on the host, or None."""
+
+    def put(self, key: PromptKey, embedding: Tensor | Embeddings) -> None:
+        """Store an embedding that lies on the host."""
+
+
+class PromptCache:
+    """Least recently used embeddings go first; entries live in host memory so that they cost no device memory.
+
+    `files` are asked for what memory does not have; with `capacity_bytes` 0 only they keep anything.
+    """
+
+    def __init__(self, capacity_bytes: int = CAPACITY_BYTES, files: Files | None = None) -> None:
+        self._files = files
         self._entries: OrderedDict[PromptKey, Tensor | Embeddings] = OrderedDict()
         self._capacity_bytes = capacity_bytes
 
@@ -40,16 +55,24 @@ class PromptCache:
     def get(self, key: PromptKey, device: torch.device) -> Tensor | Embeddings | None:
         """Return the embedding on `device`, or None; asking makes it the most recently used."""
         entry = self._entries.get(key)
+        if entry is None and self._files is not None:
+            entry = self._files.get(key)
         if entry is None:
             return None
-        self._entries.move_to_end(key)
+        self._keep(key, entry)
         return _on(entry, device)
 
     def put(self, key: PromptKey, embedding: Tensor | Embeddings) -> None:
         """Keep an embedding; one with NaN or infinity belongs to a run that is about to fail and is not kept."""
         if not all_finite(embedding):
             return
-        self._entries[key] = _on(embedding, torch.device("cpu"))
+        kept = _on(embedding, torch.device("cpu"))
+        self._keep(key, kept)
+        if self._files is not None:
+            self._files.put(key, kept)
+
+    def _keep(self, key: PromptKey, entry: Tensor | Embeddings) -> None:
+        self._entries[key] = entry
         self._entries.move_to_end(key)
         while self.size_bytes > self._capacity_bytes:
             self._entries.popitem(last=False)

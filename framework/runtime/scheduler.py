@@ -27,6 +27,7 @@ from framework.runtime.interrupts import Interrupts
 from framework.runtime.placed import Placed
 from framework.runtime.placing import Meter, make_placed, place_all
 from framework.runtime.prompt_cache import PromptCache
+from framework.runtime.prompt_files import PromptFiles
 from framework.runtime.residency import ResidencyManager, effective_placements
 from framework.runtime.store import ComponentStore
 from framework.spec import RequestSpec, RunSpec
@@ -107,7 +108,7 @@ def _run_all(
         check=check,
         residency=ResidencyManager(store, placed, events, check),
         placed=placed,
-        prompt_cache=_cache(spec, prompt_cache),
+        prompt_cache=_cache(spec, prompt_cache, store.device.type),
         keep=frozenset(keep),
         arguments=spec.pipeline.args,
     )
@@ -122,10 +123,13 @@ def with_seeds(request: RequestSpec) -> RequestSpec:
     return replace(request, seeds=tuple(secrets.randbits(SEED_BITS) for _ in range(request.num_outputs)))
 
 
-def _cache(spec: RunSpec, given: PromptCache | None) -> PromptCache | None:
-    if not spec.prompt_cache_memory:
-        return None
-    return given if given is not None else PromptCache()  # an empty cache is false
+def _cache(spec: RunSpec, given: PromptCache | None, device: str) -> PromptCache | None:
+    if given is not None and spec.prompt_cache_memory:
+        return given
+    files = PromptFiles((device, repr(spec.numerics))) if spec.prompt_cache_disk else None
+    if spec.prompt_cache_memory:
+        return PromptCache(files=files)
+    return None if files is None else PromptCache(capacity_bytes=0, files=files)
 
 
 @dataclass(slots=True)
