@@ -100,7 +100,12 @@ STAGES: Registry[Any] = Registry(
     attributes=("inputs", "outputs", "run"),
 )
 FAMILIES: Registry[Any] = Registry(
-    "family", {"wan": "stages.families.wan:WanFamily"}, attributes=("encode", "denoise", "decode")
+    "family",
+    {
+        "wan": "stages.families.wan:WanFamily",
+        "wan_i2v": "stages.families.wan_i2v:WanImageToVideoFamily",
+    },
+    attributes=("encode", "denoise", "decode"),
 )
 STRATEGIES: Registry[Any] = Registry(
     "strategy",

@@ -43,6 +43,14 @@ def pipeline_class(index: ModelIndex, trust_remote_code: bool) -> Any:
     return _trusted_class(file, wanted, "the pipeline", trust_remote_code)
 
 
+def library_class(name: str) -> Any:
+    """Return a pipeline class of diffusers by its name. Raises `LoadError` where this diffusers lacks it."""
+    found = _library_class(ClassName("diffusers", name))
+    if found is None:
+        raise LoadError(f"this diffusers has no pipeline class '{name}'")
+    return found
+
+
 def _library_class(wanted: ClassName) -> Any:
     """Return the class, or None where the name leads out of the two libraries."""
     if wanted.library in LIBRARIES:

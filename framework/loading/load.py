@@ -10,7 +10,7 @@ from torch import nn
 
 from framework.errors import LoadError
 from framework.graph import Graph
-from framework.loading.classes import pipeline_class
+from framework.loading.classes import library_class, pipeline_class
 from framework.loading.components import Part, find_part, load_part, load_shell
 from framework.loading.index import ModelIndex, read_index
 from framework.loading.post_process import PostProcess, post_process_on
@@ -156,15 +156,22 @@ def _component(pipeline: PipelineSpec, name: str) -> ComponentSpec:
 
 
 def _view_class(pipeline: PipelineSpec, index: ModelIndex) -> Any:
-    """The index's class; a family refuses a folder that is not its own."""
+    """The index's class, or another of diffusers that the family puts over the same components.
+
+    A family refuses a folder that is not its own.
+    """
     found = pipeline_class(index, pipeline.model.trust_remote_code)
     if pipeline.family is not None:
-        known = FAMILIES.get(pipeline.family).pipeline_classes
+        family = FAMILIES.get(pipeline.family)
+        known = family.pipeline_classes
         if index.pipeline_class.library == "diffusers" and found.__name__ not in known:
             raise LoadError(
                 f"{index.folder} holds a {found.__name__}, which family '{pipeline.family}' does not run "
                 f"({', '.join(known)})"
             )
+        view_class = getattr(family, "view_class", None)
+        if view_class is not None and index.pipeline_class.library == "diffusers":
+            return library_class(view_class)
     return found
 
 

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 class Family(Protocol):
     """`pipeline_classes` are the diffusers classes it runs; an embedding depends on `encoders` and `tokenizers`.
 
+    `view_class` names another class of diffusers that it puts over the components (image to image over a checkpoint
+    that is indexed as text to image), None for the index's own.
     `request_keys` names what it reads of a request, each with the component it is for, or None; see
     `framework.compose.request_keys`. Class a family under this one to inherit what most families leave as it is. One
     text is encoded alone, positive or negative, so that the cache can serve it in either place.
     """
 
     pipeline_classes: tuple[str, ...]
+    view_class: str | None = None
     encoders: tuple[str, ...]
     tokenizers: tuple[str, ...]
     request_keys: Mapping[str, str | None]

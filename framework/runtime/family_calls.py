@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from framework.errors import Problem, StageError
 from framework.spec import RequestSpec
-from framework.values import Embeddings
+from framework.values import Condition, Embeddings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,6 +66,14 @@ def text_embeddings(ctx: "StageContext") -> "tuple[Tensor | Embeddings, Tensor |
     return positive, negative
 
 
+def condition_of(ctx: "StageContext") -> Condition:
+    """Return what a conditioning stage wrote. Raises `StageError` for a graph without one."""
+    found = ctx.values.get("condition")
+    if not isinstance(found, Condition):
+        raise StageError(f"stage '{ctx.stage}' needs the picture; put a stage of kind 'condition' before it")
+    return found
+
+
 def _is_embedding(value: Any) -> "TypeGuard[Tensor | Embeddings]":
     from torch import Tensor
 
@@ -87,6 +95,21 @@ def not_multiples(request: RequestSpec, multiple: int) -> Iterator[Problem]:
     for name, value in (("height", request.height), ("width", request.width)):
         if value is not None and (value < multiple or value % multiple):
             yield Problem(f"request.{name}", f"{value} is no multiple of {multiple}", hint=nearest(value, multiple))
+
+
+def picture_problems(request: RequestSpec, name: str = "image") -> Iterator[Problem]:
+    """Yield a problem for a picture that is missing or cannot be read; `name` is the key of the request."""
+    from framework.errors import ConfigError
+    from framework.runtime.pictures import read_picture
+
+    file = getattr(request, name)
+    if file is None:
+        yield Problem(f"request.{name}", "this pipeline starts from a picture", hint=f"set request.{name}=FILE")
+        return
+    try:
+        read_picture(file, f"request.{name}")
+    except ConfigError as error:
+        yield from error.problems
 
 
 def nearest(value: int, multiple: int) -> str:

@@ -57,10 +57,7 @@ def record(
 def replayed(view: Any, condition: Condition, device: torch.device) -> Iterator[None]:
     """In this block the preparing methods of `view` return what `condition` kept, on `device`."""
 
-    def player(value: Any) -> Any:
-        return lambda *args, **kwargs: value
-
-    moved = {name: player(_on(value, device)) for name, value in condition.prepared.items()}
+    moved = {name: _player(_on(value, device)) for name, value in condition.prepared.items()}
     with _replaced(view, moved):
         yield
 
@@ -72,6 +69,17 @@ def _on(value: "Tensor | tuple[Tensor | None, ...]", device: torch.device) -> An
     if isinstance(value, tuple | list):
         return tuple(_on(item, device) if isinstance(item, Tensor) else item for item in value)
     return value
+
+
+@contextmanager
+def answered(view: Any, **values: Tensor) -> Iterator[None]:
+    """In this block the methods of `view` with these names return these values, whatever they are asked."""
+    with _replaced(view, {name: _player(value) for name, value in values.items()}):
+        yield
+
+
+def _player(value: Any) -> Any:
+    return lambda *args, **kwargs: value
 
 
 @contextmanager

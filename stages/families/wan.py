@@ -1,7 +1,7 @@
 """Family `wan`: Wan 2.1, Wan 2.2 with two experts, and TI2V-5B, by `WanPipeline`'s own methods. No torch at import."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from framework.spec import RequestSpec
 from framework.values import Embeddings, Frames, Latents
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
     from framework.runtime.context import StageContext
 
@@ -25,7 +25,7 @@ PATCH = 2
 class WanFamily(Family):
     """Arguments and recipe of `WanPipeline`; what a request leaves open is left to the pipeline's own defaults."""
 
-    pipeline_classes = ("WanPipeline",)
+    pipeline_classes: tuple[str, ...] = ("WanPipeline",)
     encoders = ("text_encoder",)
     tokenizers = ("tokenizer",)
     negative_prompt_above = 1.0  # the guidance scale up to which no negative prompt is read
@@ -84,27 +84,11 @@ class WanFamily(Family):
         negative_prompt_embeds: "Tensor | Embeddings | None",
     ) -> Latents:
         """Latents are `(outputs, channels, latent frames, height, width)`, float32, normalised."""
-        view = ctx.pipeline_view(without=("text_encoder", "tokenizer"))
-        if view.config.boundary_ratio is not None and view.transformer_2 is None:
-            raise StageError(f"stage '{ctx.stage}' needs 'transformer_2' below the boundary; declare a use of it")
+        view = denoise_view(ctx)
         ctx.expect_steps(int(argument(ctx, "num_inference_steps")))
         generators = ctx.generators()
-        count = len(generators)
-        (data,) = view(
-            **embedding_arguments(prompt_embeds, negative_prompt_embeds, count),
-            generator=generators,
-            output_type="latent",
-            return_dict=False,
-            callback_on_step_end=step_reporter(ctx),
-            **given(ctx, "height", "width", "num_frames", "num_inference_steps", "guidance_scale", "guidance_scale_2"),
-        )
-        return Latents(
-            data=data,
-            height=int(data.shape[-2]) * view.vae_scale_factor_spatial,
-            width=int(data.shape[-1]) * view.vae_scale_factor_spatial,
-            num_frames=(int(data.shape[2]) - 1) * view.vae_scale_factor_temporal + 1,
-            generator_states=tuple(generator.get_state() for generator in generators),
-        )
+        arguments = call_arguments(ctx, prompt_embeds, negative_prompt_embeds, generators)
+        return latents_of(view, view(**arguments, callback_on_step_end=step_reporter(ctx)), generators)
 
     def decode(self, ctx: "StageContext", latents: Latents) -> Frames:
         """`WanPipeline`'s own recipe, in its own order of operations: dividing by 1/std is not multiplying by std."""
@@ -119,3 +103,39 @@ class WanFamily(Family):
         video = vae.decode(data / inverse_std + mean, return_dict=False)[0]
         pictures = view.video_processor.postprocess_video(video, output_type="pt")
         return Frames(pictures.permute(0, 1, 3, 4, 2).float().cpu().contiguous(), ctx.request.fps)
+
+
+def denoise_view(ctx: "StageContext") -> Any:
+    """The pipeline without its encoder. Raises `StageError` when a step would need an expert that no use declares."""
+    view = ctx.pipeline_view(without=("text_encoder", "tokenizer"))
+    if view.config.boundary_ratio is not None and view.transformer_2 is None:
+        raise StageError(f"stage '{ctx.stage}' needs 'transformer_2' below the boundary; declare a use of it")
+    return view
+
+
+def call_arguments(
+    ctx: "StageContext",
+    prompt_embeds: "Tensor | Embeddings",
+    negative_prompt_embeds: "Tensor | Embeddings | None",
+    generators: "Sequence[Generator]",
+) -> dict[str, Any]:
+    """Return the arguments of the pipeline's call, from embeddings to latents."""
+    return {
+        **embedding_arguments(prompt_embeds, negative_prompt_embeds, len(generators)),
+        **given(ctx, "height", "width", "num_frames", "num_inference_steps", "guidance_scale", "guidance_scale_2"),
+        "generator": list(generators),
+        "output_type": "latent",
+        "return_dict": False,
+    }
+
+
+def latents_of(view: Any, returned: "tuple[Tensor]", generators: "Sequence[Generator]") -> Latents:
+    """Return what the call gave with the sizes in pixels and frames that it stands for."""
+    (data,) = returned
+    return Latents(
+        data=data,
+        height=int(data.shape[-2]) * view.vae_scale_factor_spatial,
+        width=int(data.shape[-1]) * view.vae_scale_factor_spatial,
+        num_frames=(int(data.shape[2]) - 1) * view.vae_scale_factor_temporal + 1,
+        generator_states=tuple(generator.get_state() for generator in generators),
+    )
