@@ -32,9 +32,11 @@ class StackSizes:
 class ComponentSizes:
     """Bytes of one component before anything is read. `source` says how they are known.
 
-    `size_bytes` None: unknown, never zero and never too big. `leftover_bytes` are weights outside the stacks (device
-    granules included), `table_bytes` gather-only tables that may stay on the host, `buffer_bytes` registered buffers,
-    `lazy_bytes` tensors made on first use and kept. `file_dtype` differs from `dtype` when loading casts.
+    `size_bytes` None: unknown, never zero and never too big. Layers, `leftover_bytes`, `table_bytes` and `buffer_bytes`
+    have no byte in common. `leftover_bytes` are weights outside the stacks and `buffer_bytes` registered buffers, both
+    as the engine packs them (`planning.packing`); `table_bytes` gather-only tables that stay on the host where layers
+    are streamed, `lazy_bytes` tensors made on first use and kept. `file_dtype` differs from `dtype` when loading casts.
+    `resident_bytes` is what all weights take on the device tensor by tensor, `whole_bytes` in chunks; None: their sum.
     """
 
     name: str
@@ -49,16 +51,29 @@ class ComponentSizes:
     table_bytes: int = 0
     buffer_bytes: int = 0
     lazy_bytes: int = 0
+    resident_bytes: int | None = None
+    whole_bytes: int | None = None
     ties: tuple[tuple[str, str], ...] = ()
     source: str = "unknown"  # headers, sheet:REPO, config, unknown
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """`count` kernels alike: `kind` is matmul, attention, conv, or empty where only bytes are moved."""
+
+    kind: str
+    flops: float
+    size_bytes: int  # touched by one of them
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Work of one stretch of compute: FLOP by kind of kernel, bytes touched, kernels launched, peak of activations.
 
-    `activation_bytes` is the most that is alive at once in it beyond what was alive before it began.
+    `activation_bytes` is the most that is alive at once in it beyond what was alive before it began. `kernels`, where
+    they are known one by one, sum up to the rest: each is bound by arithmetic or by memory on its own.
     """
 
     matmul_flops: float = 0.0
@@ -68,6 +83,7 @@ class Work:
     launches: int = 0
     activation_bytes: int = 0
     dtype: str = "bfloat16"
+    kernels: tuple[Kernel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
