@@ -91,6 +91,26 @@ def test_stages_from_a_picture_equal_the_plain_call(
     assert torch.equal(values["frames"].data, torch.from_numpy(plain_call(plain_pipeline(name), wanted, "np")))
 
 
+def test_a_checkpoint_indexed_as_text_to_video_starts_from_a_picture_too(
+    tiny_folder: Callable[[str], Path], picture: str
+) -> None:
+    from diffusers import WanImageToVideoPipeline
+
+    spec = i2v_pipeline("wan_ti2v", tiny_folder)
+    single = {"denoise": StageSpec(name="denoise", kind="denoise")}
+    stages = {name: stage for name, stage in spec.stages.items() if name != "encode_image"}
+    components = {name: part for name, part in spec.components.items() if name in spec_builders.GROUPS}
+    components.pop("transformer_2", None)
+    loaded = spec_builders.load(dataclasses.replace(spec, stages={**stages, **single}, components=components))
+    wanted = request(image=picture, height=64, width=64)
+    result, _ = spec_builders.run(loaded, wanted)
+    theirs = spec_builders.plain(tiny_folder("wan_ti2v"))
+    as_i2v = WanImageToVideoPipeline(**theirs.components, expand_timesteps=True)
+    as_i2v.set_progress_bar_config(disable=True)
+    assert torch.equal(result.requests[0].values["latents"].data, plain_call(as_i2v, wanted, "latent"))
+    assert torch.equal(result.requests[0].values["frames"].data, torch.from_numpy(plain_call(as_i2v, wanted, "np")))
+
+
 def test_two_videos_from_one_picture_equal_one_plain_call(loaded: Named, plain_pipeline: Named, picture: str) -> None:
     wanted = request(image=picture, seeds=(3, 4), num_outputs=2)
     result, _ = spec_builders.run(loaded("wan22_i2v"), wanted)
