@@ -73,7 +73,9 @@ class Work:
     """Work of one stretch of compute: FLOP by kind of kernel, bytes touched, kernels launched, peak of activations.
 
     `activation_bytes` is the most that is alive at once in it beyond what was alive before it began. `kernels`, where
-    they are known one by one, sum up to the rest: each is bound by arithmetic or by memory on its own.
+    they are known one by one, sum up to the rest: each is bound by arithmetic or by memory on its own. `h2d_bytes` and
+    `d2h_bytes` cross the bus beside the weights (token ids, latents, pictures); the host stops for the device `waits`
+    times. Copies are launches, waits are not.
     """
 
     matmul_flops: float = 0.0
@@ -84,6 +86,9 @@ class Work:
     activation_bytes: int = 0
     dtype: str = "bfloat16"
     kernels: tuple[Kernel, ...] = ()
+    h2d_bytes: int = 0
+    d2h_bytes: int = 0
+    waits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +122,16 @@ class CallCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageWork:
-    """A stage's calls in order, and what it keeps on the device besides (`extra_bytes`: outputs, casts, copies)."""
+    """A stage's calls in order, and the work of its own code around them (scheduler steps, guidance, pictures).
+
+    `extra_bytes` is the most that is alive while no component runs: outputs of earlier stages, casts and copies. So
+    the stage's peak without weights is the largest of it and of `live_bytes + activation_bytes` of its calls.
+    """
 
     stage: str
     calls: tuple[CallCount, ...]
     extra_bytes: int = 0
+    outside: Work = field(default_factory=Work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
