@@ -94,6 +94,7 @@ STAGES: Registry[Any] = Registry(
         "condition": "stages.condition:Conditioning",
         "denoise": "stages.denoise:Denoise",
         "decode": "stages.decode:Decode",
+        "safety_check": "stages.safety_check:SafetyCheck",
         "export": "stages.export:Export",
         "diffusers_pipeline": "stages.diffusers_pipeline:DiffusersPipeline",
     },
@@ -102,8 +103,19 @@ STAGES: Registry[Any] = Registry(
 FAMILIES: Registry[Any] = Registry(
     "family",
     {
+        "flux": "stages.families.flux:FluxFamily",
+        "flux_kontext": "stages.families.flux:FluxKontextFamily",
+        "flux2_klein": "stages.families.flux2_klein:Flux2KleinFamily",
+        "qwen_image": "stages.families.qwen_image:QwenImageFamily",
+        "qwen_image_edit": "stages.families.qwen_image_edit:QwenImageEditFamily",
+        "sd3": "stages.families.sd3:StableDiffusion3Family",
+        "z_image": "stages.families.z_image:ZImageFamily",
         "wan": "stages.families.wan:WanFamily",
         "wan_i2v": "stages.families.wan_i2v:WanImageToVideoFamily",
+        "sdxl": "stages.families.sdxl:SDXLFamily",
+        "sdxl_img2img": "stages.families.sdxl:SDXLImageToImageFamily",
+        "sdxl_inpaint": "stages.families.sdxl:SDXLInpaintFamily",
+        "stable_diffusion": "stages.families.stable_diffusion:StableDiffusionFamily",
     },
     attributes=("encode", "denoise", "decode"),
 )

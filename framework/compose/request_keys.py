@@ -13,7 +13,8 @@ from framework.graph import Graph
 from framework.registry import FAMILIES
 from framework.spec import PipelineSpec, RequestSpec
 
-EVERY_RUN = frozenset({"prompt", "negative_prompt", "seed", "num_outputs", "generator_device"})  # read by the engine
+EVERY_RUN = frozenset({"prompt", "negative_prompt", "seed", "num_outputs", "generator_device", "loras_scale"})
+"""Read by the engine, whatever the pipeline."""
 _KEYS = frozenset(spec.name for spec in fields(RequestSpec))
 _PLACES = ("pipeline.defaults.request", "request")
 
@@ -36,8 +37,7 @@ def check_request_keys(
     ]
     if problems:
         raise ConfigError(problems)
-    above = getattr(FAMILIES.get(pipeline.family or ""), "negative_prompt_above", None)
-    return (*_still_pictures(data, locate), *(_unheard(data, above, locate) if above is not None else ()))
+    return (*_still_pictures(data, locate), *_unheard(data, FAMILIES.get(pipeline.family or ""), locate))
 
 
 def read_keys(pipeline: PipelineSpec, graph: Graph) -> Reads | None:
@@ -89,13 +89,19 @@ def _still_pictures(data: Mapping[str, Any], locate: Callable[[str], str]) -> It
             yield Problem(key, "no effect: one frame is a picture", locate(key))
 
 
-def _unheard(data: Mapping[str, Any], above: float, locate: Callable[[str], str]) -> Iterator[Problem]:
+def _unheard(data: Mapping[str, Any], family: Any, locate: Callable[[str], str]) -> Iterator[Problem]:
     """One line for each negative prompt of the user's that the guidance scale leaves without effect."""
+    above = getattr(family, "negative_prompt_above", None)
+    if above is None:
+        return
+    name, by_default = family.negative_prompt_scale, family.negative_prompt_by_default
     base = _base(data)
     for index, line in enumerate(data.get("requests") or ({},)):
         own = line.get("negative_prompt")
         key = "negative_prompt" if own is None else f"requests[{index}].negative_prompt"
-        scale = base.get("guidance_scale") if line.get("guidance_scale") is None else line["guidance_scale"]
-        if scale is not None and scale <= above and (data.get("negative_prompt") if own is None else own):
-            reason = f"no effect: guidance_scale is {scale:g}, and a negative prompt is read above {above:g} only"
+        scale = base.get(name) if line.get(name) is None else line[name]
+        unheard = not by_default if scale is None else scale <= above
+        if unheard and (data.get("negative_prompt") if own is None else own):
+            said = "not set" if scale is None else f"{scale:g}"
+            reason = f"no effect: {name} is {said}, and a negative prompt is read above {above:g} only"
             yield Problem(key, reason, locate(key))

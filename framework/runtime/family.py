@@ -25,6 +25,8 @@ class Family(Protocol):
     `request_keys` names what it reads of a request, each with the component it is for, or None; see
     `framework.compose.request_keys`. Class a family under this one to inherit what most families leave as it is. One
     text is encoded alone, positive or negative, so that the cache can serve it in either place.
+    `negative_prompt_above` may say up to which value of the request's `negative_prompt_scale` no negative prompt is
+    read; `negative_prompt_by_default` whether it is where nobody sets that scale.
     """
 
     pipeline_classes: tuple[str, ...]
@@ -32,6 +34,8 @@ class Family(Protocol):
     encoders: tuple[str, ...]
     tokenizers: tuple[str, ...]
     request_keys: Mapping[str, str | None]
+    negative_prompt_scale: str = "guidance_scale"
+    negative_prompt_by_default: bool = True
 
     def check_request(
         self, request: RequestSpec, options: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]

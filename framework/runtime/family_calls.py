@@ -9,6 +9,8 @@ from framework.spec import RequestSpec
 from framework.values import Condition, Embeddings
 
 if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
     from torch import Tensor
 
     from framework.runtime.context import StageContext
@@ -36,16 +38,26 @@ def repeated(embedding: "Tensor", count: int) -> "Tensor":
 
 
 def embedding_arguments(
-    positive: "Tensor | Embeddings", negative: "Tensor | Embeddings | None", count: int
+    positive: "Tensor | Embeddings",
+    negative: "Tensor | Embeddings | None",
+    count: int,
+    dtype: "torch.dtype | None" = None,
 ) -> dict[str, Any]:
     """Return the embeddings as arguments of a pipeline's call, a row for each output; absent ones are not named.
 
-    The negative text's parts have the prefix `negative_`.
+    The negative text's parts have the prefix `negative_`. `dtype` is that of the denoiser, where it may differ from
+    the encoder's and the pipeline does not cast by itself; masks keep theirs.
     """
     arguments = {name: _rows(part, count) for name, part in _parts(positive).items()}
     if negative is not None:
         arguments |= {f"negative_{name}": _rows(part, count) for name, part in _parts(negative).items()}
-    return {name: part for name, part in arguments.items() if part is not None}
+    return {name: _cast(part, dtype) for name, part in arguments.items() if part is not None}
+
+
+def _cast(part: "Tensor | list[Tensor]", dtype: "torch.dtype | None") -> "Tensor | list[Tensor]":
+    if isinstance(part, list):
+        return [item if dtype is None else item.to(dtype) for item in part]
+    return part.to(dtype) if dtype is not None and part.is_floating_point() else part
 
 
 def _parts(embedding: "Tensor | Embeddings") -> "Mapping[str, Tensor | list[Tensor] | None]":
@@ -110,6 +122,32 @@ def picture_problems(request: RequestSpec, name: str = "image") -> Iterator[Prob
         read_picture(file, f"request.{name}")
     except ConfigError as error:
         yield from error.problems
+
+
+def picture_of(ctx: "StageContext", name: str = "image") -> "Image":
+    """Return the picture that the request names, upright and in RGB; it was checked before loading."""
+    from framework.runtime.pictures import read_picture
+
+    return read_picture(getattr(ctx.request, name), f"request.{name}")
+
+
+def too_long(request: RequestSpec, longest: int) -> Iterator[Problem]:
+    """Yield a problem for a text length that the pipeline does not accept."""
+    if request.max_sequence_length is not None and request.max_sequence_length > longest:
+        reason = f"{request.max_sequence_length} tokens are more than this pipeline takes"
+        yield Problem("request.max_sequence_length", reason, hint=f"at most {longest}")
+
+
+def note_cut(ctx: "StageContext", num_tokens: int, limit: int) -> None:
+    """Tell the user that a text is longer than what is read of it."""
+    if num_tokens > limit:
+        ctx.note(f"a text of {num_tokens} tokens is cut to max_sequence_length={limit}; the rest is not read")
+
+
+def spatial_factor(vae: Mapping[str, Any]) -> int:
+    """Return how many pixels one latent of a KL autoencoder stands for, from its config; 8 where that does not say."""
+    blocks = vae.get("block_out_channels")
+    return 8 if blocks is None else int(2 ** (len(blocks) - 1))
 
 
 def nearest(value: int, multiple: int) -> str:
