@@ -114,6 +114,7 @@ class RequestSpec:
     mask: str | None = None
     strength: float | None = None
     generator_device: str = "cpu"
+    lora_scales: tuple[float, ...] | None = None  # one for each adapter of the run; None: the adapters' own
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,41 @@ class NumericsSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """An upper bound: `written` is the user's text; some bytes, a share of the whole, or what is free less some bytes.
+
+    What is free is looked at when the run starts, before anything is loaded.
+    """
+
+    written: str
+    size_bytes: int | None = None
+    share: float | None = None  # 0 to 1
+    below_free_bytes: int = 0
+
+    def of(self, total_bytes: int, free_bytes: int) -> int:
+        """Return the bound in bytes where the whole is `total_bytes` and `free_bytes` of it are free."""
+        if self.size_bytes is not None:
+            return self.size_bytes
+        if self.share is not None:
+            return int(self.share * total_bytes)
+        return max(0, free_bytes - self.below_free_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSpec:
+    """What a run may use at most; None: what the machine has.
+
+    `device`: memory of tensors there. `pinned` and `host`: host memory of weights, page-locked and in all; pages of
+    a mapped checkpoint file are the kernel's and count for neither. `disk`: what is kept between runs.
+    """
+
+    device: Bound | None = None
+    pinned: Bound | None = None
+    host: Bound | None = None
+    disk: Bound | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoraSpec:
     """One adapter, merged into the weights of `components`; empty: those that its file names."""
 
@@ -207,6 +243,8 @@ class RunSpec:
     output: OutputSpec
     device: str = "auto"
     loras: tuple[LoraSpec, ...] = ()
+    budget: BudgetSpec = field(default_factory=BudgetSpec)
+    warmup: bool = False  # run the first request once before, and keep nothing of it but weights where they are
     prompt_cache_memory: bool = True
     prompt_cache_disk: bool = False
     config: Mapping[str, Any] = field(default_factory=lambda: EMPTY)

@@ -105,18 +105,20 @@ def in_its_file(problem: Problem, places: Mapping[KeyPath, str]) -> Problem:
 def build_requests(data: Mapping[str, Any], locate: Any) -> tuple[RequestSpec, ...]:
     """One `RequestSpec` for each entry of `requests`, or a single one.
 
-    Raises `ConfigError` for a missing prompt and for seeds that do not fit the number of outputs.
+    Raises `ConfigError` for a missing prompt, for seeds that do not fit the number of outputs, and for strengths that
+    do not fit the run's adapters.
     """
     defaults = ((data.get("pipeline") or {}).get("defaults") or {}).get("request") or {}
     own = {**(data.get("request") or {}), **{name: data.get(name) for name in (*TEXTS, "seed")}}
     base = _over(defaults, own)
     lines: Sequence[Mapping[str, Any]] = data.get("requests") or [{}]
+    num_loras = len(data.get("loras") or ())
     problems: list[Problem] = []
     requests = []
     for index, line in enumerate(lines):
         prefix: KeyPath = ("requests", index) if data.get("requests") else ()
         try:
-            requests.append(_build(_over(base, line), prefix, locate))
+            requests.append(_build(_over(base, line), prefix, locate, num_loras))
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -128,13 +130,13 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return {**below, **{key: value for key, value in above.items() if value is not None}}
 
 
-def _build(values: Mapping[str, Any], prefix: KeyPath, locate: Any) -> RequestSpec:
+def _build(values: Mapping[str, Any], prefix: KeyPath, locate: Any, num_loras: int) -> RequestSpec:
     name = f"requests[{prefix[1]}]." if prefix else ""
     if values.get("prompt") is None:
         raise ConfigError.of(f"{name}prompt", "a prompt is required", locate(f"{name}prompt"), "set prompt=TEXT")
     seeds, num_outputs = _seeds(values, name, locate)
     sampling = dict(_typed(values))
-    sampling.update(seeds=seeds, num_outputs=num_outputs)
+    sampling.update(seeds=seeds, num_outputs=num_outputs, lora_scales=_scales(values, name, locate, num_loras))
     return RequestSpec(**sampling)
 
 
@@ -155,3 +157,18 @@ def _seeds(values: Mapping[str, Any], name: str, locate: Any) -> tuple[tuple[int
         return tuple(int(item) for item in seed), len(seed)
     num_outputs = int(count or 1)
     return (None if seed is None else tuple(int(seed) + index for index in range(num_outputs))), num_outputs
+
+
+def _scales(values: Mapping[str, Any], name: str, locate: Any, num_loras: int) -> tuple[float, ...] | None:
+    """One number is for every adapter of the run; a list says one for each, in the order of `loras`."""
+    said, key = values.get("loras_scale"), f"{name}loras_scale"
+    if said is None:
+        return None
+    if not num_loras:
+        raise ConfigError.of(key, "the run has no adapters", locate(key), "set loras")
+    if not isinstance(said, list):
+        return (float(said),) * num_loras
+    if len(said) != num_loras:
+        reason = f"{len(said)} strengths for {num_loras} adapter{'s' if num_loras != 1 else ''}"
+        raise ConfigError.of(key, reason, locate(key), "give one for each entry of loras")
+    return tuple(float(item) for item in said)

@@ -12,8 +12,10 @@ from framework.loading.classes import pipeline_class
 from framework.loading.index import read_configs, read_index
 from framework.loading.load import load_store
 from framework.loading.source import locate_model
-from framework.platforms import make_platform
+from framework.planning.facts import Budgets
+from framework.platforms import Platform, make_platform
 from framework.registry import FAMILIES, STAGES
+from framework.runtime.budget import bounded, refuse_before_loading
 from framework.runtime.context import Writer
 from framework.runtime.events import EventBus, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
@@ -77,8 +79,23 @@ def _execute(
     _check_generators(spec.requests, platform.kind)
     events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(platform.device)))
     interrupts.check()
+    with bounded(platform, spec.budget) as budgets:
+        return _load_and_run(spec, graph, events, writer, interrupts, keep, platform, budgets)
+
+
+def _load_and_run(
+    spec: RunSpec,
+    graph: Graph,
+    events: EventBus,
+    writer: Writer | None,
+    interrupts: Interrupts,
+    keep: Sequence[str],
+    platform: Platform,
+    budgets: Budgets,
+) -> RunResult:
     placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
-    placed = make_placed(spec.pipeline, graph, placements, platform)
+    refuse_before_loading(spec.pipeline, graph, placements, platform, budgets)
+    placed = make_placed(spec.pipeline, graph, placements, platform, budgets)
     store = load_store(
         spec.pipeline,
         graph,
@@ -89,10 +106,12 @@ def _execute(
         place=placed.strategy,
         uses=reads_of(spec.pipeline, spec.requests),
     )
-    if spec.loras:
-        WeightEdits(store, placed).apply(spec.loras)
+    edits = WeightEdits(store, placed)
+    edits.apply(spec.loras)
     with applied_numerics(spec.numerics, store):
-        return run_requests(spec, graph, store, events, writer, interrupts=interrupts, keep=keep, placed=placed)
+        return run_requests(
+            spec, graph, store, events, writer, interrupts=interrupts, keep=keep, placed=placed, edits=edits
+        )
 
 
 def _check_generators(requests: Sequence[RequestSpec], kind: str) -> None:

@@ -11,8 +11,10 @@ import torch
 from framework.errors import FrameworkError, Interrupted, StageError
 from framework.graph import Graph, Node
 from framework.memory.layerwise import is_sharded
+from framework.paths import cache_root
 from framework.platforms import make_platform
 from framework.registry import FAMILIES
+from framework.runtime.budget import bounded, disk_bytes
 from framework.runtime.context import StageContext, Writer
 from framework.runtime.events import (
     EventBus,
@@ -27,10 +29,11 @@ from framework.runtime.interrupts import Interrupts
 from framework.runtime.placed import Placed
 from framework.runtime.placing import Meter, make_placed, place_all
 from framework.runtime.prompt_cache import PromptCache
-from framework.runtime.prompt_files import PromptFiles
+from framework.runtime.prompt_files import CAPACITY_BYTES, PromptFiles
 from framework.runtime.residency import ResidencyManager, effective_placements
 from framework.runtime.store import ComponentStore
-from framework.spec import RequestSpec, RunSpec
+from framework.runtime.weight_edits import WeightEdits
+from framework.spec import LoraSpec, RequestSpec, RunSpec
 from framework.values import Value
 
 SEED_BITS = 63  # what every generator and every JSON reader of the record can hold
@@ -63,26 +66,29 @@ def run_requests(
     prompt_cache: PromptCache | None = None,
     keep: Sequence[str] = (),
     placed: Placed | None = None,
+    edits: WeightEdits | None = None,
 ) -> RunResult:
     """Execute every request of `spec` and return what each took.
 
     `keep` names values to return; all others are dropped after their last reader. `prompt_cache` lets several calls
     share embeddings; without one, the requests of this call share their own unless the spec turns it off. `placed`
     keeps components where they are between several calls; without one they are placed by `spec` for this call, and
-    their weights are in the store's modules on the host after it.
+    their weights are in the store's modules on the host after it. `edits` gives each request the strengths of adapters
+    that it asks for; those of the last one stay.
 
     Raises `PlanError` for what cannot fit, `StageError` naming stage, step and component, or `Interrupted`;
     components are idle again in every case.
     """
     if placed is not None:
-        return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, placed)
+        return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, placed, edits)
     platform = make_platform(str(store.device))
     placements = effective_placements(spec.placements, frozenset(store.managed), platform.kind, events)
-    own = make_placed(spec.pipeline, graph, placements, platform)
-    try:
-        return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, own)
-    finally:
-        own.close()
+    with bounded(platform, spec.budget) as budgets:
+        own = make_placed(spec.pipeline, graph, placements, platform, budgets)
+        try:
+            return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, own, edits)
+        finally:
+            own.close()
 
 
 def _run_all(
@@ -95,6 +101,7 @@ def _run_all(
     prompt_cache: PromptCache | None,
     keep: Sequence[str],
     placed: Placed,
+    edits: WeightEdits | None,
 ) -> RunResult:
     place_all(placed, store, graph)
     family: Family | None = FAMILIES.get(spec.pipeline.family)() if spec.pipeline.family else None
@@ -111,6 +118,8 @@ def _run_all(
         prompt_cache=_cache(spec, prompt_cache, store.device.type),
         keep=frozenset(keep),
         arguments=spec.pipeline.args,
+        edits=edits if any(request.lora_scales is not None for request in spec.requests) else None,
+        loras=spec.loras,
     )
     requests = [with_seeds(request) for request in spec.requests]
     return RunResult(tuple(run.request(index, requests) for index in range(len(requests))))
@@ -126,10 +135,17 @@ def with_seeds(request: RequestSpec) -> RequestSpec:
 def _cache(spec: RunSpec, given: PromptCache | None, device: str) -> PromptCache | None:
     if given is not None and spec.prompt_cache_memory:
         return given
-    files = PromptFiles((device, repr(spec.numerics))) if spec.prompt_cache_disk else None
+    files = _prompt_files(spec, device) if spec.prompt_cache_disk else None
     if spec.prompt_cache_memory:
         return PromptCache(files=files)
     return None if files is None else PromptCache(capacity_bytes=0, files=files)
+
+
+def _prompt_files(spec: RunSpec, device: str) -> PromptFiles:
+    folder = cache_root() / "prompts"
+    bound = disk_bytes(spec.budget, folder)
+    capacity = CAPACITY_BYTES if bound is None else min(CAPACITY_BYTES, bound)
+    return PromptFiles((device, repr(spec.numerics)), folder, capacity)
 
 
 @dataclass(slots=True)
@@ -145,6 +161,8 @@ class _Run:
     prompt_cache: PromptCache | None
     keep: frozenset[str]
     arguments: Mapping[str, Any]
+    edits: WeightEdits | None
+    loras: Sequence[LoraSpec]
 
     def request(self, index: int, requests: Sequence[RequestSpec]) -> RequestResult:
         request = requests[index]
@@ -152,6 +170,8 @@ class _Run:
         self.check()
         started = time.perf_counter()
         self.events.emit(RequestStarted(index, len(requests), request.prompt, request.seeds))
+        if self.edits is not None:
+            self.edits.apply_scaled(self.loras, request.lora_scales)
         meter = Meter(self.placed, index)
         stage_seconds: dict[str, float] = {}
         values: dict[str, Value] = {}

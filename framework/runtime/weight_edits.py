@@ -5,7 +5,8 @@ order of loads, switches and unloads leaves no trace, and all modes give the sam
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -35,6 +36,8 @@ class WeightEdits:
     def __init__(self, store: ComponentStore, placed: Placed) -> None:
         self._store, self._placed = store, placed
         self._edited: dict[str, _Edited] = {}
+        self._files: dict[Path, AdapterFile] = {}
+        self._applied: tuple[LoraSpec, ...] | None = ()  # None: an edit failed half-way
 
     def apply(self, loras: Sequence[LoraSpec]) -> None:
         """Make `loras` the adapters of the components from the next use on; none of these may be in use.
@@ -42,11 +45,34 @@ class WeightEdits:
         Everything is checked before the first weight changes, and a component whose edit fails gets its own weights
         back. Raises `ConfigError` or `LoadError` naming adapter, component and weight.
         """
+        if tuple(loras) == self._applied and not self._outdated():
+            return
         wanted = self._wanted(loras)
         text = "|".join(f"{lora.source}*{lora.scale}" for lora in loras)
+        self._applied = None
         for component in sorted({*wanted, *self._edited}):
+            self._store.mark_edited(component, "")  # what is true of it if its edit fails
             self._edit(component, wanted.get(component, {}))
             self._store.mark_edited(component, text if component in wanted else "")
+        self._applied = tuple(loras)
+
+    def apply_scaled(self, loras: Sequence[LoraSpec], scales: Sequence[float] | None) -> None:
+        """Make `loras` the adapters with other scales than their own, one for each; None: their own.
+
+        The files stay in memory from then on, for the next request may want others.
+        """
+        if self._files.keys() != {lora.source for lora in loras}:
+            self._files = {lora.source: self._read(lora.source) for lora in loras}
+        chosen = [lora.scale for lora in loras] if scales is None else scales
+        self.apply([replace(lora, scale=scale) for lora, scale in zip(loras, chosen, strict=True)])
+
+    def _outdated(self) -> bool:
+        """Whether an edited component has been replaced by another instance, which carries nothing yet."""
+        return any(self._store.module(name) is not edited.module for name, edited in self._edited.items())
+
+    def _read(self, source: Path) -> AdapterFile:
+        kept = self._files.get(source)
+        return kept or read_adapter(source, sorted(self._store.managed), self._store.pipeline_class)
 
     def originals(self, component: str) -> Mapping[str, Tensor]:
         """Return what was put aside of the component's own weights, by name."""
@@ -58,13 +84,14 @@ class WeightEdits:
         wanted: dict[str, dict[str, list[tuple[float, Delta]]]] = {}
         known = sorted(self._store.managed)
         for index, lora in enumerate(loras):
-            file = read_adapter(lora.source, known, self._store.pipeline_class)
+            file = self._read(lora.source)
             for component, deltas in _targets(index, lora, file, known).items():
                 module = self._store.module(component)
                 terms = wanted.setdefault(component, {})
                 for name, delta in deltas.items():
                     _check(file, component, module, name, delta)
-                    terms.setdefault(name, []).append((lora.scale, delta))
+                    if lora.scale:  # adding nothing could still turn a zero's sign
+                        terms.setdefault(name, []).append((lora.scale, delta))
         return dict(wanted)
 
     def _edit(self, component: str, terms: Terms) -> None:

@@ -108,3 +108,31 @@ def test_a_request_of_a_record_is_named_by_its_number() -> None:
     saved = {**compose([]).config, "requests": [{}, {"seed": [1, 2], "num_outputs": 3}]}
     with pytest.raises(ConfigError, match=r"saved config.*: requests\[1\]\.seed: 2 seeds for 3 outputs"):
         compose_saved(saved, [])
+
+
+def adapters(folder: Path, *names: str) -> str:
+    for name in names:
+        (folder / name).write_bytes(b"")
+    return "loras=[" + ",".join(f"{{source: {folder / name}}}" for name in names) + "]"
+
+
+def test_a_line_says_how_strong_the_adapters_are_in_it(tmp_path: Path) -> None:
+    lines = ["{}", '{"loras_scale": 0.5}', '{"loras_scale": [0, 2]}']
+    spec = compose([request_file(tmp_path, *lines), adapters(tmp_path, "a.safetensors", "b.safetensors")])
+    assert [request.lora_scales for request in spec.requests] == [None, (0.5, 0.5), (0.0, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "message"),
+    [
+        ('{"loras_scale": 1}', (), "loras_scale: the run has no adapters; set loras"),
+        ('{"loras_scale": [1, 2]}', ("a.safetensors",), "loras_scale: 2 strengths for 1 adapter; give one for each"),
+        ('{"loras_scale": []}', ("a.safetensors",), "loras_scale: "),
+    ],
+)
+def test_strengths_that_fit_no_adapter_are_refused(
+    line: str, words: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose([request_file(tmp_path, line), *([adapters(tmp_path, *words)] if words else [])])
+    assert f"r.jsonl:1: {message}" in str(caught.value)

@@ -53,6 +53,14 @@ class Rig:
         latents: Tensor = result.requests[0].values["latents"].data.cpu()
         return latents
 
+    def runs(self, loras: list[LoraSpec], *scales: tuple[float, ...] | None) -> list[Tensor]:
+        """Requests that differ in the strengths of the adapters alone, in one run."""
+        requests = [request(num_frames=1, guidance_scale=1.0, lora_scales=each) for each in scales]
+        loaded = self.spec, self.graph, self.store
+        options = {"placed": self.placed, "keep": ("latents",), "edits": self.edits}
+        result, _ = spec_builders.run(loaded, *requests, changes={"loras": tuple(loras)}, **options)
+        return [each.values["latents"].data.cpu() for each in result.requests]
+
     def weights(self, component: str = "transformer") -> dict[str, Tensor]:
         """Copies of the weights as the next use gets them."""
         module = self.store.module(component)
@@ -121,6 +129,46 @@ def test_oc09_adapters_on_two_experts_equal_the_resident_run_and_leave_nothing(
         assert not torch.equal(with_first, with_second)
     for mode in MODES[1:]:
         assert all(torch.equal(one, other) for one, other in zip(runs[mode], runs["resident"], strict=True))
+
+
+def test_every_request_of_a_run_has_its_own_strengths_in_every_mode(make: Callable[..., Rig], tmp_path: Path) -> None:
+    loras = [LoraSpec(adapter(tmp_path / "a.safetensors"), 0.5, EXPERTS)]
+    loras.append(LoraSpec(adapter(tmp_path / "b.safetensors", seed=9), 1.0, ("transformer",)))
+    expected: list[Tensor] = []
+    for mode in MODES:
+        rig = make(mode)
+        before, other = rig.weights(), rig.weights("transformer_2")
+        if not expected:
+            for scales in ((0.5, 1.0), (0.2, 0.0), (0.0, 0.0)):
+                rig.edits.apply(
+                    [LoraSpec(lora.source, scale, lora.components) for lora, scale in zip(loras, scales, strict=True)]
+                )
+                expected.append(rig.run())
+            rig.edits.apply([])
+            assert torch.equal(expected[2], rig.run())
+            assert not torch.equal(expected[0], expected[1])
+        found = rig.runs(loras, None, (0.2, 0.0), None, (0.0, 0.0), (0.2, 0.0))
+        numbers = (0, 1, 0, 2, 1)
+        assert all(torch.equal(one, expected[number]) for one, number in zip(found, numbers, strict=True)), mode
+        rig.edits.apply([])
+        assert same(rig.weights(), before)
+        assert same(rig.weights("transformer_2"), other)
+
+
+def test_an_instance_that_comes_later_gets_the_adapters_too(make: Callable[..., Rig], tmp_path: Path) -> None:
+    rig = make("component-offload")
+    loras = [LoraSpec(adapter(tmp_path / "a.safetensors"), 1.0, ("transformer",))]
+    rig.edits.apply(loras)
+    edited = rig.weights()
+    old = rig.store.module("transformer")
+    fresh: Any = type(old)(**dict(old.config))
+    rig.edits.apply([])
+    fresh.load_state_dict(rig.weights(), strict=False)
+    rig.edits.apply(loras)
+    rig.placed.forget("transformer")
+    rig.store.replace("transformer", fresh)
+    rig.edits.apply(loras)
+    assert same(rig.weights(), edited)
 
 
 @pytest.mark.parametrize("mode", MODES)
