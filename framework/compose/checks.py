@@ -1,23 +1,18 @@
 """Checks that a schema cannot say: what is required, what this version cannot do yet, and what must agree. No torch."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from framework.compose.legacy import refusal
-from framework.compose.sources import Entry
 from framework.errors import ConfigError, Problem, did_you_mean
 from framework.registry import FAMILIES, STAGES
-from framework.spec import Placement
 
 Locate = Callable[[str], str]
 
-UNPINNED = ("cpu", "mps")  # kinds of device for which no host memory is ever pinned
 WHOLE = "diffusers_pipeline"  # the backend that reads its components from the checkpoint's own index
 
 PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "budget": ((None, {}), "budgets need the planner"),
     "reserve": ((None, {}), "reserves need the planner"),
-    "warmup": ((None, "off"), "a warm-up request needs the residency engine"),
     "checkpoint": ((None, {}), "checkpoints need resumable runs"),
     "recover": ((None, "off", {}), "recovery needs the residency engine"),
     "preview": ((None, {}), "previews need the step callback"),
@@ -107,26 +102,6 @@ def _pending(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
         if said not in harmless:
             for leaf in (f"{key}.{name}" for name in said) if isinstance(said, dict) else (key,):
                 yield Problem(leaf, f"not part of this version: {missing}", locate(leaf), "remove it")
-
-
-def lifetime_problems(placements: Mapping[str, Placement]) -> Iterator[Problem]:
-    """Yield every `permanent` that won: keeping no host copy at all is not built, and less must not pass for it."""
-    for name, placement in placements.items():
-        if placement.lifetime == "permanent":
-            said = [reason for reason in placement.reasons if reason.subject == "lifetime" and reason.won]
-            key, where = (said[0].key, said[0].origin.where) if said else (f"layerwise.{name}.lifetime", "")
-            yield Problem(key, "'permanent' is not part of this version", where, "use retained: it keeps a host copy")
-
-
-def folded_problems(folded: Iterable[Entry], data: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what older keys became that this version cannot do; a key of the user's own beats them."""
-    for entry in folded:
-        harmless, missing = PENDING.get(entry.key) or PENDING[entry.key.partition(".")[0]]
-        if entry.value in harmless or data.get(entry.key) not in (None, "off"):
-            continue
-        if entry.key == "budget.pinned" and str(data.get("device")).partition(":")[0] in UNPINNED:
-            continue  # the old key asks for what is so on these devices
-        yield Problem(entry.key, f"not part of this version: {missing}", entry.origin.where, "remove it")
 
 
 def _without_counterpart(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:

@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from framework.compose.adapters import build_loras
 from framework.compose.arguments import Flags
+from framework.compose.budget import budget_problems, build_budget, with_folded
 from framework.compose.build import build_numerics, build_output, build_pipeline
-from framework.compose.checks import (
-    check_required,
-    cross_problems,
-    folded_problems,
-    hint_for_unknown,
-    lifetime_problems,
-)
+from framework.compose.checks import check_required, cross_problems, hint_for_unknown
 from framework.compose.groups import check_choices, config_folders
 from framework.compose.layers import build_sources, component_facts
 from framework.compose.legacy import legacy_name
@@ -104,15 +99,13 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     provenance = composed.provenance
     data = with_listed_components(checked_data(composed), provenance.locate)
     check_required(data, provenance.locate)
-    problems = list(cross_problems(data, provenance.locate))
+    problems = [*cross_problems(data, provenance.locate), *budget_problems(data, provenance.locate)]
     pipeline = build_pipeline(data["pipeline"])
     graph = _collect(problems, lambda: build_graph(pipeline, provenance.locate))
     loras = _collect(problems, lambda: build_loras(data, provenance.locate))
     requests = _collect(problems, lambda: build_requests(data, provenance.locate))
     notes = _collect(problems, lambda: check_request_keys(data, pipeline, graph, provenance.locate)) if graph else ()
     resolution = graph and _collect(problems, lambda: _resolve(data, provenance, pipeline, graph, machine))
-    problems += folded_problems(resolution.folded if resolution else (), data)
-    problems += lifetime_problems(resolution.placements if resolution else {})
     if problems:
         raise ConfigError(dict.fromkeys(in_its_file(problem, provenance.places) for problem in problems))
     assert requests is not None
@@ -198,6 +191,7 @@ def _spec(
     resolution: Resolution,
 ) -> RunSpec:
     cache = data.get("prompt_cache") or {}
+    said, beaten = with_folded(data, resolution.folded, provenance.origin)
     return RunSpec(
         pipeline=pipeline,
         requests=requests,
@@ -206,9 +200,11 @@ def _spec(
         output=build_output(data.get("output") or {}),
         device=data.get("device") or "auto",
         loras=loras,
+        budget=build_budget(said["budget"]),
+        warmup=said["warmup"] == "request",
         prompt_cache_memory=cache.get("memory") is not False,
         prompt_cache_disk=bool(cache.get("disk")),
         config=data,
         provenance=provenance.origins(),
-        notes=resolution.notes,
+        notes=(*resolution.notes, *beaten),
     )

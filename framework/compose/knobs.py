@@ -21,7 +21,7 @@ KNOBS = (*AMOUNTS, *WORDS)
 COUNT, SHARE, BYTES = "count", "share", "bytes"
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _WRITTEN = re.compile(rf"({_NUMBER})\s*(%|[kmgt]i?b|b)?", re.IGNORECASE)
-_UNITS = {
+UNITS = {
     "b": 1,
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
@@ -129,7 +129,7 @@ def _percent(knob: str, number: float, written: str) -> Amount:
 def _bytes(knob: str, number: float, unit: str, written: str) -> Amount:
     if knob != "resident":
         raise ValueError(f"{written} is an amount of bytes, which only 'resident' takes: {units(knob)}")
-    size = number * _UNITS[unit]
+    size = number * UNITS[unit]
     if not math.isfinite(size) or size < 0:
         raise ValueError(f"{written} is out of range: {units(knob)}")
     return Amount(BYTES, int(size), written)

@@ -21,6 +21,7 @@ class Courier:
     """
 
     def __init__(self, platform: Platform, staging_bytes: int = STAGING_BYTES) -> None:
+        """`staging_bytes` 0: no page-locked buffers, so what is not pinned is copied as the driver does it."""
         self._buffers: list[tuple[Tensor, EventHandle | None]] | None = None
         self.moved: Counter[tuple[str, str]] = Counter()
         """Bytes of weights sent so far, by component and direction (`h2d`, `d2h`)."""
@@ -100,6 +101,8 @@ class Courier:
         self._turn = (self._turn + 1) % len(self._buffers)
 
     def _has_staging(self) -> bool:
+        if self._buffers is None and self._staging_bytes == 0:
+            self._buffers = []
         if self._buffers is None:
             made = [self.platform.allocate_pinned(self._staging_bytes) for _ in range(STAGING_BUFFERS)]
             self._buffers = [(buffer, None) for buffer in made if buffer is not None]

@@ -1,13 +1,15 @@
-"""Which tier each layer's bytes get on the host: pinned, pageable or mapped, inside one budget. Imports torch."""
+"""Which tier each layer's bytes get on the host: pinned, pageable or mapped, inside the budgets. Imports torch."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from framework.memory.blobs import Blob, Layout, fill, lay_out, leave_mapped
+from framework.memory.blobs import Blob, Layout, fill, lay_out, leave_mapped, take_off_file
 from framework.memory.host_budget import HostMemory, read_host_memory
+from framework.memory.host_ledger import HostLedger
 from framework.memory.mapped_files import MappedFiles
 from framework.memory.ownership import Weight
 from framework.memory.parcel import Parcel
@@ -15,16 +17,22 @@ from framework.memory.pin_ledger import GIB, PinLedger
 from framework.platforms.protocol import Platform
 
 COPY_RESERVE_BYTES = 4 * GIB
+CAST = "only weights whose dtype is the file's can stay in the file; raise budget.host, or take the file's dtype"
+EDIT = "an edit needs them off the checkpoint's file; raise budget.host"
 
 
 @dataclass(frozen=True, slots=True)
 class HostStore:
-    """Makes parcels. `is_mapped` says whether a weight still lies in its checkpoint file (its dtype is the file's)."""
+    """Makes parcels. `is_mapped` says whether a weight still lies in its checkpoint file (its dtype is the file's).
+
+    `ledger` bounds page-locked memory, `host` all memory of the weights' own; beyond it what can stays in the file.
+    """
 
     platform: Platform
     ledger: PinLedger
     is_mapped: Callable[[Tensor], bool] = lambda tensor: False
     memory: Callable[[], HostMemory] = read_host_memory
+    host: HostLedger = field(default_factory=HostLedger)
 
     def look_at_files(self) -> None:
         """Find out anew which files are mapped: to be called after a component was loaded, before its parcels."""
@@ -42,6 +50,7 @@ class HostStore:
             blob = self._keep(component, name, weights, layout, writable)
             origins = [self._origin(weight) for weight in weights]
             parcel = Parcel(component, name, weights, layout, blob, self.platform.device, origins)
+            parcel.off_file = partial(self._off_file, component, name)
             if writable:
                 parcel.idle = parcel.bind_host()
             parcel.clear()
@@ -54,7 +63,24 @@ class HostStore:
         leaf = weight.recipe.leaves[0]
         return leaf if len(weight.recipe.leaves) == 1 and self.is_mapped(leaf) else None
 
+    def hold_table(self, component: str, name: str, table: Tensor) -> None:
+        """Book a table that stays on the host as it is. Raises `PlanError` where `budget.host` has no room for it."""
+        if not self.is_mapped(table):
+            self.host.require(component, name, table.nbytes, CAST)
+
+    def release_component(self, component: str) -> None:
+        """Give back all that is booked for `component`."""
+        self.ledger.release_component(component)
+        self.host.release_component(component)
+
     def _keep(self, component: str, name: str, weights: Sequence[Weight], layout: Layout, writable: bool) -> Blob:
+        leaves = [leaf for weight in weights for leaf in weight.recipe.leaves]
+        loose_bytes = sum(leaf.nbytes for leaf in leaves if not self.is_mapped(leaf))
+        mapped = any(self.is_mapped(leaf) for leaf in leaves)
+        if mapped and not writable and not self.host.book(component, name, layout.size_bytes):
+            self.host.require(component, name, loose_bytes, CAST)
+            return leave_mapped(layout)
+        self.host.require(component, name, layout.size_bytes, CAST)
         if self.platform.pins and self.ledger.request(component, name, layout.size_bytes):
             memory = self.platform.allocate_pinned(layout.size_bytes)
             if memory is not None:
@@ -62,8 +88,13 @@ class HostStore:
             self.ledger.refuse(component, name)
         if writable:
             return fill(layout, torch.empty(layout.size_bytes, dtype=torch.uint8), "pageable")
-        if not any(self.is_mapped(leaf) for weight in weights for leaf in weight.recipe.leaves):
+        if not mapped:
             return Blob(layout.size_bytes, "pageable", layout.sources)  # it is in memory already: nothing to gain
         if layout.size_bytes + COPY_RESERVE_BYTES <= self.memory().available_bytes:
             return fill(layout, torch.empty(layout.size_bytes, dtype=torch.uint8), "pageable")
+        self.host.book(component, name, loose_bytes)
         return leave_mapped(layout)
+
+    def _off_file(self, component: str, name: str, blob: Blob) -> Blob:
+        self.host.require(component, name, blob.size_bytes, EDIT)
+        return take_off_file(blob)

@@ -4,7 +4,7 @@ A text encoder reads some hundred rows of a table of gigabytes. That holds for e
 used as a matrix (a tied head) is an ordinary weight.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,22 +12,25 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from framework.memory.absent import make_placeholder
+from framework.memory.courier import Courier
 from framework.memory.hooks import uncompiled
 from framework.memory.ownership import REST, Weight
 
 TABLE_BYTES = 256 * 1024**2
+HOST = torch.device("cpu")
 
 
 class HostTable:
     """One table and every embedding that reads it. Indices come to the host, rows go to the device."""
 
-    def __init__(self, component: str, weight: Weight, modules: Sequence[nn.Embedding], device: torch.device) -> None:
-        self.names = tuple(place.name for place in weight.places)
-        self._device = device
+    def __init__(self, component: str, weight: Weight, modules: Sequence[nn.Embedding], courier: Courier) -> None:
+        self.component, self.names = component, tuple(place.name for place in weight.places)
+        self._courier, self._device = courier, courier.platform.device
         self.weight = nn.Parameter(weight.tensor.detach().cpu(), requires_grad=False)
         self._own = False
+        self.claim: Callable[[], None] = lambda: None  # books the copy that an edit needs, where books are kept
         self._places = tuple(weight.places)
-        self._absent = make_placeholder(weight.tensor, device, component, weight.name, weight.name, {})
+        self._absent = make_placeholder(weight.tensor, self._device, component, weight.name, weight.name, {})
         self._put(self._absent)
         self._handles: list[RemovableHandle] = []
         for module in modules:
@@ -39,6 +42,7 @@ class HostTable:
     def editable(self) -> nn.Parameter:
         """Return the table in memory of its own, to be written to: it may have been a view of a mapped file."""
         if not self._own:
+            self.claim()
             self.weight = nn.Parameter(self.weight.detach().clone(), requires_grad=False)
             self._own = True
         return self.weight
@@ -51,11 +55,24 @@ class HostTable:
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         self._put(self.weight)
-        return tuple(_to_host(value) for value in args), {name: _to_host(value) for name, value in kwargs.items()}
+        return tuple(self._bring(value, HOST) for value in args), {
+            name: self._bring(value, HOST) for name, value in kwargs.items()
+        }
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
         self._put(self._absent)
-        return output.to(self._device) if isinstance(output, Tensor) else output
+        return self._bring(output, self._device)
+
+    def _bring(self, value: Any, device: torch.device) -> Any:
+        """Move a tensor of indices or rows and count it: what travels for a table is traffic like any other."""
+        if not isinstance(value, Tensor) or value.device == device:
+            return value
+        platform = self._courier.platform
+        platform.mark(component=self.component, layer=self.names[0])
+        moved = value.to(device)
+        platform.mark(component=None, layer=None)
+        self._courier.moved[self.component, "d2h" if device == HOST else "h2d"] += value.nbytes
+        return moved
 
     def _put(self, tensor: Tensor) -> None:
         for place in self._places:
@@ -86,7 +103,3 @@ def _alone(weight: Weight, weights: Sequence[Weight]) -> bool:
     start, end = leaf.data_ptr(), leaf.data_ptr() + leaf.nbytes
     others = (leaf for other in weights if other is not weight for leaf in other.recipe.leaves)
     return not any(start <= leaf.data_ptr() < end for leaf in others)
-
-
-def _to_host(value: Any) -> Any:
-    return value.cpu() if isinstance(value, Tensor) else value

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from framework.errors import ConfigError
+from framework.memory.host_store import EDIT
 from framework.memory.host_table import HostTable, gather_only
 from framework.memory.layers import Layer, Stack, check_coverage, find_stacks, refuse_references
 from framework.memory.mover import Held, Mover
@@ -43,8 +44,7 @@ def attach_streamer(
     own, rest = split_by_owner(weights, len(layers))
     sizes = [sum(weight.tensor.nbytes for weight in group) for group in own]
     check_coverage(component, sum(sizes), sum(weight.tensor.nbytes for weight in weights))
-    device = resources.platform.device
-    tables = [HostTable(component, weight, readers, device) for weight, readers in found]
+    tables = [_table(component, weight, readers, resources) for weight, readers in found]
     found.clear()
     streamed = knobs.streamed(_per_stack(layers, sizes))
     del weights
@@ -110,6 +110,15 @@ def placed_knobs(placement: Placement, stacks: Sequence[Stack], park: bool = Fal
     prefetch, _ = layers("prefetch", placement.prefetch.written if placement.prefetch else None)
     resident, resident_bytes = layers("resident", placement.resident.written if placement.resident else None)
     return Knobs(prefetch, resident, resident_bytes, placement.policy or "strided", placement.lifetime or "use", park)
+
+
+def _table(component: str, weight: Weight, readers: Sequence[nn.Embedding], resources: Resources) -> HostTable:
+    """Keep a table on the host, in the books of the host's memory too."""
+    store, name, size = resources.store, weight.name, weight.tensor.nbytes
+    store.hold_table(component, name, weight.tensor)
+    table = HostTable(component, weight, readers, resources.courier)
+    table.claim = lambda: store.host.require(component, name, size, EDIT)
+    return table
 
 
 def _build_layers(

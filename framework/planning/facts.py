@@ -7,17 +7,27 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 EMPTY: Mapping[str, int] = MappingProxyType({})
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class LayerSize:
-    """One layer of a stack: its weights at the run dtype, by tensor count and bytes by dtype."""
+    """One layer of a stack: its weights at the run dtype, by tensor count and bytes by dtype.
+
+    A layer without weights of its own has zero bytes: the streamer leaves it out, but it counts for the knobs.
+    """
 
     size_bytes: int  # as the streamer packs it: 256-byte aligned views, ties once
     tensors: int
-    by_dtype: Mapping[str, int] = EMPTY
+    by_dtype: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights alone, without the gaps of alignment."""
+        return sum(self.by_dtype.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,7 @@ class ComponentSizes:
     as the engine packs them (`planning.packing`); `table_bytes` gather-only tables that stay on the host where layers
     are streamed, `lazy_bytes` tensors made on first use and kept. `file_dtype` differs from `dtype` when loading casts.
     `resident_bytes` is what all weights take on the device tensor by tensor, `whole_bytes` in chunks; None: their sum.
+    `file_bytes` is what loading reads (None: unknown); `config` is the component's own, as far as it is known.
     """
 
     name: str
@@ -53,8 +64,10 @@ class ComponentSizes:
     lazy_bytes: int = 0
     resident_bytes: int | None = None
     whole_bytes: int | None = None
+    file_bytes: int | None = None
+    config: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     ties: tuple[tuple[str, str], ...] = ()
-    source: str = "unknown"  # headers, sheet:REPO, config, unknown
+    source: str = "unknown"  # headers, hub:REPO, sheet:REPO, files, unknown
     notes: tuple[str, ...] = ()
 
 

@@ -16,7 +16,7 @@ PLATFORMS: Registry[Any] = Registry(
         "cpu": "framework.platforms.cpu:CpuPlatform",
         "sim": "framework.platforms.sim.platform:SimPlatform",
     },
-    attributes=("kind", "copy_async", "reserve", "retire", "synchronize"),
+    attributes=("kind", "copy_async", "reserve", "retire", "synchronize", "cap"),
 )
 register_platform = PLATFORMS.register
 

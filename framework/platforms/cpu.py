@@ -36,6 +36,12 @@ class CpuPlatform(SynchronousPlatform):
             peak_bytes=max(peak, resident),  # the kernel brings its own maximum up to date now and then
         )
 
+    def cap(self, size_bytes: int | None) -> None:
+        """Refuse a bound: the host's memory is not handed out by an allocator that has one."""
+        if size_bytes is not None:
+            reason = "on the cpu the device's memory is the host's"
+            raise ConfigError.of("budget.device", reason, hint="use budget.host")
+
     def reset_peak(self) -> None:
         """The operating system keeps the peak of a process; it cannot be reset."""
 

@@ -30,6 +30,7 @@ class CudaPlatform:
             raise ConfigError.of("device", f"there is no cuda:{index}", hint=f"the last one is cuda:{count - 1}")
         self.device = torch.device("cuda", index)
         self._pinned_bytes = 0
+        self._cap_bytes: int | None = None
 
     def make_stream(self, name: str) -> StreamHandle:
         return torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -88,6 +89,8 @@ class CudaPlatform:
 
     def memory(self) -> MemoryFigures:
         free, total = torch.cuda.mem_get_info(self.device)
+        if self._cap_bytes is not None:
+            free = max(0, min(free, self._cap_bytes - torch.cuda.memory_reserved(self.device)))
         return MemoryFigures(
             total_bytes=total,
             free_bytes=free,
@@ -95,6 +98,13 @@ class CudaPlatform:
             peak_bytes=torch.cuda.max_memory_allocated(self.device),
             pinned_bytes=self._pinned_bytes,
         )
+
+    def cap(self, size_bytes: int | None) -> None:
+        """Bound torch's allocator; the driver's context, some hundred MiB, comes on top."""
+        total = torch.cuda.mem_get_info(self.device)[1]
+        self._cap_bytes = size_bytes if size_bytes is not None and size_bytes < total else None
+        share = 1.0 if self._cap_bytes is None else self._cap_bytes / total
+        torch.cuda.set_per_process_memory_fraction(share, self.device)
 
     def reset_peak(self) -> None:
         torch.cuda.reset_peak_memory_stats(self.device)

@@ -87,6 +87,12 @@ class Platform(Protocol):
     def memory(self) -> MemoryFigures:
         """Return this device's figures now."""
 
+    def cap(self, size_bytes: int | None) -> None:
+        """Let this process have at most `size_bytes` of the device for tensors, None: all of it again.
+
+        An allocation beyond it raises `torch.OutOfMemoryError`, and `memory` reckons with it.
+        """
+
     def reset_peak(self) -> None:
         """Start a new measurement of `peak_bytes`."""
 

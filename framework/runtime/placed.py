@@ -23,10 +23,13 @@ RESIDENT = "resident"
 
 
 class Placed:
-    """Builds, finds and gives up strategies. A component without a placement is resident."""
+    """Builds, finds and gives up strategies. A component without a placement is resident.
 
-    def __init__(self, placements: Mapping[str, Placement], resources: Resources) -> None:
-        self.resources = resources
+    `capacity_bytes` is what the device has now, before anything is placed; `capped`: because the user said so.
+    """
+
+    def __init__(self, placements: Mapping[str, Placement], resources: Resources, capped: bool = False) -> None:
+        self.resources, self.capped = resources, capped
         self.capacity_bytes = resources.platform.memory().free_bytes
         self._placements = dict(placements)
         self._built: dict[str, tuple[nn.Module, Strategy]] = {}
@@ -68,7 +71,7 @@ class Placed:
             with outside_inference():
                 detach = getattr(known[1], "detach", None) or (lambda: known[1].finish_request(False))
                 detach()
-            self.resources.store.ledger.release_component(component)
+            self.resources.store.release_component(component)
             _clear_caches(known[0])
 
     def change(self, placements: Mapping[str, Placement]) -> None:
@@ -90,7 +93,10 @@ class Placed:
         for component, (module, strategy) in self._built.items():
             whole = size_bytes(module)
             used = getattr(strategy, "device_bytes", whole)
-            found[component] = Footprint(used, getattr(strategy, "idle_bytes", 0))
+            idle = getattr(strategy, "idle_bytes", 0)
+            if component in self.resources.ring_names:
+                idle -= getattr(strategy, "kept_ring_bytes", 0)  # whoever uses the ring next has it in its own figure
+            found[component] = Footprint(used, idle)
         return found
 
     def misplaced(self, component: str) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from framework.graph import Graph
 from framework.loading.weights import size_bytes
 from framework.memory.resources import make_resources
+from framework.planning.facts import Budgets
 from framework.platforms.protocol import Platform
 from framework.runtime.events import MemoryMeasured
 from framework.runtime.placed import Placed
@@ -13,18 +14,26 @@ from framework.runtime.sharing import check_fit, ring_names
 from framework.runtime.store import ComponentStore
 from framework.spec import PipelineSpec, Placement, RequestSpec
 
+UNBOUNDED = Budgets()
+
 
 def make_placed(
-    pipeline: PipelineSpec, graph: Graph, placements: Mapping[str, Placement], platform: Platform
+    pipeline: PipelineSpec,
+    graph: Graph,
+    placements: Mapping[str, Placement],
+    platform: Platform,
+    budgets: Budgets = UNBOUNDED,
 ) -> Placed:
-    """Return the strategies-to-be of a run, with one set of resources for all: copy stream, rings, pin budget."""
+    """Return the strategies-to-be of a run, with one set of resources for all: copy stream, rings, host budgets."""
     components = pipeline.components.items()
     resources = make_resources(
         platform,
+        pinned_budget_bytes=budgets.pinned,
+        host_budget_bytes=budgets.host,
         layers={name: component.layers for name, component in components if component.layers},
         ring_names=ring_names(graph, placements, {name: component.group for name, component in components}),
     )
-    return Placed(placements, resources)
+    return Placed(placements, resources, capped=budgets.device is not None)
 
 
 def reads_of(pipeline: PipelineSpec, requests: Sequence[RequestSpec]) -> dict[str, int]:
@@ -40,7 +49,7 @@ def place_all(placed: Placed, store: ComponentStore, graph: Graph) -> None:
         placed.strategy(name, modules[name])
     if not placed.resources.platform.unified:
         modes = {name: placed.mode(name) for name in modules}
-        check_fit(graph, modes, placed.footprints(), placed.capacity_bytes)
+        check_fit(graph, modes, placed.footprints(), placed.capacity_bytes, placed.capped)
 
 
 class Meter:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from framework.outputs.atomic import atomic_path
@@ -59,10 +59,13 @@ class PromptFiles:
         layout, tensors = _taken_apart(embedding)
         path = self._path(key)
         try:
+            data = save(tensors, {LAYOUT: json.dumps(layout)})
+            if len(data) > self._capacity_bytes:
+                return
             path.parent.mkdir(parents=True, exist_ok=True)
+            self._trim(len(data))
             with atomic_path(path) as partial:
-                save_file(tensors, partial, {LAYOUT: json.dumps(layout)})
-            self._trim()
+                partial.write_bytes(data)
         except (OSError, SafetensorError):
             return
 
@@ -70,9 +73,10 @@ class PromptFiles:
         text = json.dumps([asdict(key), self._salt], sort_keys=True, ensure_ascii=True)
         return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()}.safetensors"
 
-    def _trim(self) -> None:
+    def _trim(self, coming_bytes: int) -> None:
+        """Make room for a file of `coming_bytes`."""
         files = sorted(self._folder.glob("*.safetensors"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
-        total = 0
+        total = coming_bytes
         for file in files:
             total += file.stat().st_size
             if total > self._capacity_bytes:

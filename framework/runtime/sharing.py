@@ -49,12 +49,27 @@ def ring_names(graph: Graph, placements: Mapping[str, Placement], groups: Mappin
     return names
 
 
-def check_fit(graph: Graph, modes: Mapping[str, str], footprints: Mapping[str, Footprint], capacity_bytes: int) -> None:
-    """Refuse whole components that are in use at once and do not fit on the device together.
+def check_fit(
+    graph: Graph,
+    modes: Mapping[str, str],
+    footprints: Mapping[str, Footprint],
+    capacity_bytes: int,
+    capped: bool = False,
+) -> None:
+    """Refuse what stays on the device, or whole components that are in use at once, where they do not fit there.
 
-    `modes` and `footprints` are by component. Weights alone are counted, so what passes may still lack room for
-    activations. Raises `PlanError`.
+    `modes` and `footprints` are by component; `capped`: the capacity is the user's bound. Weights alone are counted, so
+    what passes may still lack room for activations. Raises `PlanError`.
     """
+    room = f"{'budget.device leaves' if capped else 'it has'} {capacity_bytes / MIB:.1f} MiB"
+    kept = [name for name, found in footprints.items() if found.idle_bytes]
+    idle = sum(found.idle_bytes for found in footprints.values())
+    if idle > capacity_bytes:
+        remedy = " ".join(f"component_residency.{name}={LAYERWISE}" for name in kept)
+        raise PlanError(
+            f"the weights that stay on the device ({', '.join(kept)}) take {idle / MIB:.1f} MiB, and {room}; "
+            f"{LAYERWISE} needs less: {remedy}"
+        )
     for node in graph.nodes:
         for group in used_together(node):
             members = [name for name in group if name in footprints]
@@ -63,13 +78,13 @@ def check_fit(graph: Graph, modes: Mapping[str, str], footprints: Mapping[str, F
             needed = sum(footprints[name].used_bytes for name in members)
             needed += sum(footprints[name].idle_bytes for name in others)
             if whole and needed > capacity_bytes:
-                raise _refusal(node.spec.name, members, whole, needed, capacity_bytes)
+                raise _refusal(node.spec.name, members, whole, needed, room)
 
 
-def _refusal(stage: str, members: Sequence[str], whole: Sequence[str], needed: int, capacity: int) -> PlanError:
+def _refusal(stage: str, members: Sequence[str], whole: Sequence[str], needed: int, room: str) -> PlanError:
     remedy = " ".join(f"component_residency.{name}={LAYERWISE}" for name in whole)
     what = f"{' and '.join(members)} at once" if len(members) > 1 else members[0]
     return PlanError(
         f"stage '{stage}' uses {what}: with {WHOLE} of {', '.join(whole)} the weights on the device take "
-        f"{needed / MIB:.1f} MiB, and it has {capacity / MIB:.1f} MiB; {LAYERWISE} needs less: {remedy}"
+        f"{needed / MIB:.1f} MiB, and {room}; {LAYERWISE} needs less: {remedy}"
     )

@@ -72,6 +72,10 @@ class SimPlatform:
             pinned_bytes=self.world.pinned.live_bytes,
         )
 
+    def cap(self, size_bytes: int | None) -> None:
+        own = self.world.capacity_bytes
+        self._device.ledger.capacity_bytes = own if size_bytes is None else min(own, size_bytes)
+
     def reset_peak(self) -> None:
         self._device.ledger.reset_peak()
 

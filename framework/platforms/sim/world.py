@@ -95,17 +95,17 @@ class World:
         self._launch_s = self.profile.launch_us * 1e-6
         self._in_flight: list[Pending] = []
         self._num_streams = 0
-        self._capacity_bytes = self.profile.capacity_bytes if capacity_bytes is None else capacity_bytes
+        self.capacity_bytes = self.profile.capacity_bytes if capacity_bytes is None else capacity_bytes
         pinned_bytes = int(self.profile.host_ram_gib * GIB / 2) if pinned_bytes is None else pinned_bytes
         self.pinned = PinnedPool(pinned_bytes, self._check_unpinned)
-        self.devices = [Device(self, index, self._capacity_bytes) for index in range(num_devices)]
+        self.devices = [Device(self, index, self.capacity_bytes) for index in range(num_devices)]
 
     def device(self, index: int) -> Device:
         """Return device `index`, adding devices of the same profile up to it."""
         if not 0 <= index < MAX_DEVICES:
             raise RuntimeError(f"invalid device ordinal: sim:{index}; at most {MAX_DEVICES} can be simulated")
         while len(self.devices) <= index:
-            self.devices.append(Device(self, len(self.devices), self._capacity_bytes))
+            self.devices.append(Device(self, len(self.devices), self.capacity_bytes))
         return self.devices[index]
 
     def next_stream_number(self) -> int:
