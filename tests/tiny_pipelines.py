@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny import flux, image_transformers, ltx, stable_diffusion, wan
+from tiny import flux, image_transformers, ltx, stable_diffusion, stable_diffusion_3, wan
 
 BUILDERS: Mapping[str, Callable[[], Any]] = {
     "wan21": wan.wan21,
@@ -18,8 +18,14 @@ BUILDERS: Mapping[str, Callable[[], Any]] = {
     "wan21_i2v": wan.wan21_i2v,
     "wan22_i2v": wan.wan22_i2v,
     "flux": flux.flux,
+    "flux_schnell": flux.flux_schnell,
+    "flux_kontext": flux.flux_kontext,
     "flux2_klein": flux.flux2_klein,
+    "flux2_klein_deep": flux.flux2_klein_deep,
     "qwen_image": image_transformers.qwen_image,
+    "qwen_image_edit": image_transformers.qwen_image_edit,
+    "qwen_image_edit_plus": image_transformers.qwen_image_edit_plus,
+    "sd3": stable_diffusion_3.sd3,
     "zimage": image_transformers.zimage,
     "sana": image_transformers.sana,
     "sd15": stable_diffusion.sd15,
@@ -34,8 +40,14 @@ CALLS: Mapping[str, Mapping[str, Any]] = {
     "wan21_i2v": wan.CALL,
     "wan22_i2v": wan.CALL,
     "flux": flux.FLUX_CALL,
+    "flux_schnell": flux.FLUX_CALL,
+    "flux_kontext": flux.FLUX_CALL,
     "flux2_klein": flux.KLEIN_CALL,
+    "flux2_klein_deep": flux.DEEP_KLEIN_CALL,
     "qwen_image": image_transformers.QWEN_CALL,
+    "qwen_image_edit": image_transformers.QWEN_CALL,
+    "qwen_image_edit_plus": image_transformers.QWEN_CALL,
+    "sd3": stable_diffusion_3.CALL,
     "zimage": image_transformers.ZIMAGE_CALL,
     "sana": image_transformers.SANA_CALL,
     "sd15": stable_diffusion.CALL,
@@ -44,7 +56,7 @@ CALLS: Mapping[str, Mapping[str, Any]] = {
 }
 """Small arguments for the call of each; one that starts from a picture needs `image` as well, see `start_picture`."""
 
-FROM_PICTURES = frozenset({"wan21_i2v", "wan22_i2v"})
+FROM_PICTURES = frozenset({"wan21_i2v", "wan22_i2v", "flux_kontext", "qwen_image_edit", "qwen_image_edit_plus"})
 
 
 def build(name: str, seed: int = 0) -> Any:

@@ -79,22 +79,46 @@ def qwen3(vocab_size: int, num_layers: int = 2, causal: bool = False) -> Any:
     return (Qwen3ForCausalLM if causal else Qwen3Model)(config)
 
 
-def qwen25_vl(vocab_size: int) -> Any:
+def qwen25_vl(tokenizer: Any) -> Any:
+    """Sees pictures where the tokenizer has the mark of one."""
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
     rope = {"mrope_section": [1, 1, 2], "rope_type": "default", "type": "default"}
-    text = {**QWEN_SETTINGS, "num_hidden_layers": 2, "vocab_size": vocab_size, "rope_scaling": rope, "rope_theta": 1e6}
+    text = {
+        **QWEN_SETTINGS,
+        "num_hidden_layers": 2,
+        "vocab_size": len(tokenizer),
+        "rope_scaling": rope,
+        "rope_theta": 1e6,
+    }
     vision = {"depth": 2, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16}
+    known = tokenizer.get_vocab()
     config = Qwen2_5_VLConfig(
         text_config=text,
         vision_config=vision,
         hidden_size=16,
-        vocab_size=vocab_size,
-        vision_start_token_id=256,
-        vision_end_token_id=257,
-        vision_token_id=258,
+        vocab_size=len(tokenizer),
+        vision_start_token_id=known.get("<|vision_start|>", 256),
+        vision_end_token_id=known.get("<|vision_end|>", 257),
+        image_token_id=known.get("<|image_pad|>", 258),
+        video_token_id=known.get("<|video_pad|>", 258),
     )
     return Qwen2_5_VLForConditionalGeneration(config)
+
+
+def picture_processor(tokenizer: Any) -> Any:
+    """What Qwen2.5-VL sees of a picture: at most four tokens. Without torchvision it has no half for videos."""
+    from transformers import Qwen2VLImageProcessor, Qwen2VLProcessor
+    from transformers.utils import is_torchvision_available
+
+    parts = [Qwen2VLImageProcessor(min_pixels=28 * 28, max_pixels=56 * 56), tokenizer]
+    if is_torchvision_available():
+        from transformers import Qwen2VLVideoProcessor
+
+        parts.append(Qwen2VLVideoProcessor())
+    else:
+        Qwen2VLProcessor.get_attributes = classmethod(lambda cls: ["image_processor", "tokenizer"])
+    return Qwen2VLProcessor(*parts)
 
 
 def gemma2(vocab_size: int) -> Any:

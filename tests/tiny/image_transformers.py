@@ -1,9 +1,9 @@
-"""Qwen-Image, Z-Image and Sana: one transformer, one text encoder each. Imports diffusers inside its functions."""
+"""Qwen-Image, its editors, Z-Image and Sana: one transformer, one text encoder each. Imports diffusers in functions."""
 
 from typing import Any
 
 import torch
-from tiny.encoders import gemma2, qwen3, qwen25_vl
+from tiny.encoders import gemma2, picture_processor, qwen3, qwen25_vl
 from tiny.stable_diffusion import kl_vae
 from tiny.tokenizers import gemma_tokenizer, qwen_tokenizer
 
@@ -20,14 +20,31 @@ SANA_CALL = {
 
 
 def qwen_image() -> Any:
-    from diffusers import (
-        AutoencoderKLQwenImage,
-        FlowMatchEulerDiscreteScheduler,
-        QwenImagePipeline,
-        QwenImageTransformer2DModel,
-    )
+    from diffusers import QwenImagePipeline
 
-    tokenizer = qwen_tokenizer()
+    return QwenImagePipeline(**_qwen_parts(qwen_tokenizer()))
+
+
+def qwen_image_edit() -> Any:
+    from diffusers import QwenImageEditPipeline
+
+    return QwenImageEditPipeline(**_seeing_parts())
+
+
+def qwen_image_edit_plus() -> Any:
+    from diffusers import QwenImageEditPlusPipeline
+
+    return QwenImageEditPlusPipeline(**_seeing_parts())
+
+
+def _seeing_parts() -> dict[str, Any]:
+    tokenizer = qwen_tokenizer(("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"))
+    return {**_qwen_parts(tokenizer), "processor": picture_processor(tokenizer)}
+
+
+def _qwen_parts(tokenizer: Any) -> dict[str, Any]:
+    from diffusers import AutoencoderKLQwenImage, FlowMatchEulerDiscreteScheduler, QwenImageTransformer2DModel
+
     vae = AutoencoderKLQwenImage(
         base_dim=4,
         z_dim=4,
@@ -48,13 +65,13 @@ def qwen_image() -> Any:
         guidance_embeds=False,
         axes_dims_rope=(8, 4, 4),
     )
-    return QwenImagePipeline(
-        scheduler=FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True),
-        tokenizer=tokenizer,
-        text_encoder=qwen25_vl(len(tokenizer)),
-        vae=vae,
-        transformer=transformer,
-    )
+    return {
+        "scheduler": FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True),
+        "tokenizer": tokenizer,
+        "text_encoder": qwen25_vl(tokenizer),
+        "vae": vae,
+        "transformer": transformer,
+    }
 
 
 def zimage() -> Any:

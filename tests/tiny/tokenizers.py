@@ -27,11 +27,11 @@ def clip_tokenizer() -> Any:
     return CLIPTokenizer(vocab=_numbered(pieces), merges=[], model_max_length=77)
 
 
-def qwen_tokenizer() -> Any:
+def qwen_tokenizer(more_marks: tuple[str, ...] = ()) -> Any:
     """Bytes, then the marks of a chat, with the short template that the pipelines fill in."""
     from transformers import Qwen2Tokenizer
 
-    marks = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    marks = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *more_marks]
     vocab = _numbered([*_bytes(), *marks])
     tokenizer = Qwen2Tokenizer(
         vocab=vocab, merges=[], extra_special_tokens=marks[1:], pad_token=marks[0], model_max_length=4096
