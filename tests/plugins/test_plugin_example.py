@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from framework.cli import main
 from framework.compose.arguments import Flags
 from framework.compose.composer import compose
+from framework.compose.plugins import announce_entry_points
 from framework.errors import ConfigError
 from framework.paths import ROOT
 from framework.platforms.sim.world import World
@@ -25,26 +27,31 @@ CHOICE = ["--config-dir", str(CONF), "pipeline=digits_fade"]
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Install a copy of the plugin into a folder of its own; return the environment that sees it."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install a copy of the plugin into a folder of its own, which is returned."""
     folder = tmp_path_factory.mktemp("plugin")
     shutil.copytree(CONF.parent, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
     pip = [sys.executable, "-m", "pip", "install", *OFFLINE, "--target", str(folder / "site"), str(folder / "source")]
     done = subprocess.run(pip, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    path = os.pathsep.join((str(folder / "site"), str(ROOT)))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return folder / "site"
 
 
-def python(environment: dict[str, str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+@pytest.fixture
+def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The installed plugin among this process's packages: a process of its own would import diffusers once more."""
+    monkeypatch.syspath_prepend(str(site))
+    announce_entry_points.cache_clear()
+    yield
+    announce_entry_points.cache_clear()
 
 
-def test_an_installed_plugin_runs_through_the_command_line(installed: dict[str, str], tmp_path: Path) -> None:
+def test_an_installed_plugin_runs_through_the_command_line(
+    installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
     words = ["run", *CHOICE, "request.num_inference_steps=2", "device=sim", "seed=1", "output.name=out"]
-    done = python(installed, tmp_path, "-m", "framework", *words)
-    assert done.returncode == 0, done.stderr
+    assert main(words) == 0
     folder = tmp_path / "outputs" / "out"
     assert json.loads((folder / "record.json").read_text(encoding="utf-8"))["status"] == "done"
     assert (folder / "video.mp4").is_file()
@@ -54,13 +61,15 @@ def test_an_installed_plugin_runs_through_the_command_line(installed: dict[str, 
     assert "stage 4 of 5: fade" in log
 
 
-def test_an_installed_plugin_is_listed_without_being_imported(installed: dict[str, str], tmp_path: Path) -> None:
+def test_an_installed_plugin_is_listed_without_being_imported(site: Path, tmp_path: Path) -> None:
     script = (
         "import sys\nfrom framework.cli import main\nmain(['list', 'stages', 'strategies'])\n"
         "print('imported:', [name for name in sys.modules if name.partition('.')[0] in ('framework_fade', 'torch')])"
     )
-    lines = python(installed, tmp_path, "-c", script).stdout.split("\n")
-    assert {"fade", "request-resident", "imported: []"} <= {line.strip() for line in lines}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert {"fade", "request-resident", "imported: []"} <= {line.strip() for line in done.stdout.split("\n")}
 
 
 def test_without_the_plugin_its_parts_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
