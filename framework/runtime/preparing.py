@@ -72,9 +72,19 @@ def _on(value: "Tensor | tuple[Tensor | None, ...]", device: torch.device) -> An
 
 
 @contextmanager
-def answered(view: Any, **values: Tensor) -> Iterator[None]:
+def answered(view: Any, **values: Any) -> Iterator[None]:
     """In this block the methods of `view` with these names return these values, whatever they are asked."""
     with _replaced(view, {name: _player(value) for name, value in values.items()}):
+        yield
+
+
+@contextmanager
+def kept_dtype(module: Any) -> Iterator[None]:
+    """In this block `module.to(...)` changes nothing: the run's own dtype holds, and managed weights do not move.
+
+    Some pipelines cast the VAE up before they encode and down after it.
+    """
+    with answered(module, to=module):
         yield
 
 
@@ -83,12 +93,15 @@ def _player(value: Any) -> Any:
 
 
 @contextmanager
-def _replaced(view: Any, methods: Mapping[str, Any]) -> Iterator[None]:
-    """Put methods on the instance, where they hide those of the class."""
+def _replaced(owner: Any, methods: Mapping[str, Any]) -> Iterator[None]:
+    """Put methods on the instance, where they hide those of the class, and take them away again."""
+    before = {name: vars(owner)[name] for name in methods if name in vars(owner)}
     for name, method in methods.items():
-        setattr(view, name, method)
+        setattr(owner, name, method)
     try:
         yield
     finally:
         for name in methods:
-            delattr(view, name)
+            delattr(owner, name)
+        for name, method in before.items():
+            setattr(owner, name, method)
