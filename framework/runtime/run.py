@@ -11,6 +11,7 @@ from framework.graph import Graph
 from framework.loading.classes import pipeline_class
 from framework.loading.index import read_configs, read_index
 from framework.loading.load import load_store
+from framework.loading.schedulers import check_scheduler
 from framework.loading.source import locate_model
 from framework.planning.facts import Budgets
 from framework.platforms import Platform, make_platform
@@ -135,9 +136,8 @@ def check_requests(
     """
     kinds = [STAGES.get(stage.kind) for stage in pipeline.stages.values()]
     checkers = [kind for kind in kinds if hasattr(kind, "check_call")]
-    if pipeline.family is None and not checkers:
-        return
     index = read_index(locate_model(pipeline.model, pipeline.hints))
+    check_scheduler(index, pipeline.scheduler)
     problems: list[Problem] = []
     if pipeline.family is not None:
         family, configs = FAMILIES.get(pipeline.family)(), read_configs(index)

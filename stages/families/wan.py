@@ -1,14 +1,15 @@
 """Family `wan`: Wan 2.1, Wan 2.2 with two experts, and TI2V-5B, by `WanPipeline`'s own methods. No torch at import."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from framework.errors import Problem, StageError
+from framework.loading.source import SOURCE_KEY
 from framework.registry import register_family
 from framework.runtime.family import Family
-from framework.runtime.family_calls import argument, embedding_arguments, given, not_multiples, step_reporter
+from framework.runtime.family_calls import argument, embedding_arguments, given, not_multiples, step_reporter, too_long
 from framework.spec import RequestSpec
 from framework.values import Embeddings, Frames, Latents
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 LEAST_MULTIPLE = 16  # what WanPipeline's own check asks of height and width
 PATCH = 2
+LONGEST_TEXT = 512  # tokens that the model was trained on, and what WanPipeline pads every text to
 
 
 @register_family("wan")
@@ -43,7 +45,7 @@ class WanFamily(Family):
         """Refuse sizes that the pipeline would round with a warning, and a second guidance that nothing reads."""
         vae = configs.get("vae", {})
         multiple = math.lcm(LEAST_MULTIPLE, PATCH * vae.get("scale_factor_spatial", 8))
-        problems = list(not_multiples(request, multiple))
+        problems = [*not_multiples(request, multiple), *too_long(request, LONGEST_TEXT), *_odd_boundary(options)]
         stride = vae.get("scale_factor_temporal", 4)
         frames = request.num_frames
         if frames is not None and (frames < 1 or (frames - 1) % stride):
@@ -103,6 +105,13 @@ class WanFamily(Family):
         video = vae.decode(data / inverse_std + mean, return_dict=False)[0]
         pictures = view.video_processor.postprocess_video(video, output_type="pt")
         return Frames(pictures.permute(0, 1, 3, 4, 2).float().cpu().contiguous(), ctx.request.fps)
+
+
+def _odd_boundary(options: Mapping[str, Any]) -> Iterator[Problem]:
+    """The pipeline would only find out at the first step, with all weights loaded."""
+    boundary = options.get("boundary_ratio")
+    if boundary is not None and (isinstance(boundary, bool) or not isinstance(boundary, int | float)):
+        yield Problem(SOURCE_KEY, f"its model_index.json has the boundary_ratio {boundary!r}, which is no number")
 
 
 def denoise_view(ctx: "StageContext") -> Any:

@@ -1,6 +1,7 @@
 """Sizes that a checkpoint cannot make are refused before a weight is read."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from framework.errors import ConfigError
 from framework.graph import build_graph
 from framework.runtime.events import ComponentLoading, EventBus, RunFinished
 from framework.runtime.run import check_requests, execute
+from framework.spec import SchedulerSpec
+from stages.families.wan import WanFamily
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,11 @@ from framework.runtime.run import check_requests, execute
         ("digits", {"width": 0}, "request.width: 0 is no multiple of 16; try 16"),
         ("wan_ti2v", {"height": 48}, "request.height: 48 is no multiple of 32; try 64"),
         ("digits", {"num_frames": 8}, "request.num_frames: 8 is not 1 more than a multiple of 4; try 9"),
+        (
+            "digits",
+            {"max_sequence_length": 100_000},
+            "request.max_sequence_length: 100000 tokens are more than this pipeline takes; at most 512",
+        ),
         (
             "wan21",
             {"guidance_scale_2": 3.0},
@@ -35,6 +43,36 @@ def test_a_size_is_refused_with_the_nearest_one(
     with pytest.raises(ConfigError) as caught:
         check_requests(spec_builders.pipeline(name, tiny_folder), [wanted])
     assert str(caught.value) == line
+
+
+def test_a_boundary_given_as_text_is_refused_before_loading() -> None:
+    (problem,) = WanFamily().check_request(request(), {"boundary_ratio": "0.9"}, {})
+    assert (
+        str(problem) == "pipeline.model.source: its model_index.json has the boundary_ratio '0.9', which is no number"
+    )
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "line"),
+    [
+        (SchedulerSpec(class_name="Foo"), r"pipeline\.scheduler\.class: diffusers has no scheduler 'Foo'"),
+        (
+            SchedulerSpec(options={"foo": 1}),
+            r"pipeline\.scheduler\.options\.foo: UniPCMultistepScheduler has no option 'foo'",
+        ),
+        (
+            SchedulerSpec(class_name="DDIMScheduler", flow_shift=3.0),
+            r"pipeline\.scheduler\.flow_shift: DDIMScheduler has no flow shift",
+        ),
+    ],
+)
+def test_a_scheduler_that_cannot_be_built_is_refused_before_loading(
+    scheduler: SchedulerSpec, line: str, tiny_folder: Callable[[str], Path]
+) -> None:
+    pipeline = replace(spec_builders.pipeline("digits", tiny_folder), scheduler=scheduler)
+    with pytest.raises(ConfigError, match=line):
+        check_requests(pipeline, [request()])
+    check_requests(replace(pipeline, scheduler=SchedulerSpec(flow_shift=3.0)), [request()])
 
 
 def test_nothing_is_loaded_for_a_request_that_is_wrong(tiny_folder: Callable[[str], Path]) -> None:
