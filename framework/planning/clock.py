@@ -1,0 +1,125 @@
+"""The three things that take time while weights move: host, compute stream and copy stream. No torch.
+
+start(i) = max(done(i-1), ready(i), launched(i)); copy(k) = max(copy(k-1), slot free, launched(k)). Rules and rounding
+are those of the simulated device, so that it can check them.
+"""
+
+from framework.planning.rates import Rates
+
+STAGING_BYTES = 32 * 1024**2
+STAGING_BUFFERS = 2
+"""Page-locked buffers that unpinned bytes pass through (`framework.memory.courier`)."""
+
+PINNED, PAGEABLE, MAPPED = "pinned", "pageable", "mapped"
+
+
+class Clock:
+    """Times in seconds since a use began; the `_s` sums say what was busy for how long."""
+
+    __slots__ = (
+        "_buffers",
+        "_turn",
+        "compute",
+        "compute_s",
+        "copy",
+        "copy_s",
+        "disk_s",
+        "engine",
+        "host",
+        "host_s",
+        "moved_bytes",
+        "rates",
+    )
+
+    def __init__(self, rates: Rates) -> None:
+        self.rates = rates
+        self.host = self.compute = self.engine = self.copy = 0.0
+        self.compute_s = self.copy_s = self.host_s = self.disk_s = 0.0
+        self.moved_bytes = 0
+        self._buffers = [0.0] * STAGING_BUFFERS
+        self._turn = 0
+
+    @property
+    def now(self) -> float:
+        """When everything put on so far is done."""
+        return max(self.host, self.compute, self.copy)
+
+    def run(self, seconds: float, launches: int) -> None:
+        """Put `launches` kernels on the compute stream that take `seconds` together, each as long as the others."""
+        begun, launch_s = self.host, self.rates.launch_s
+        self.host = begun + launches * launch_s
+        self.host_s += launches * launch_s
+        self.compute_s += seconds
+        start = self.compute if self.compute > self.engine else self.engine
+        if launches:
+            start = max(start + seconds, begun + launch_s + seconds, self.host + seconds / launches)
+        self.compute = self.engine = start
+
+    def send(self, size_bytes: int, tier: str, free: float = 0.0) -> float:
+        """Put a copy to the device on the copy stream, not before `free`; return when it has arrived."""
+        self.moved_bytes += size_bytes
+        if tier == PINNED:
+            return self._copy(size_bytes, free)
+        per_byte = self.rates.stage_s if tier == PAGEABLE else self.rates.stage_s + self.rates.disk_s
+        left = size_bytes
+        while left > 0:
+            window = min(left, STAGING_BYTES)
+            left -= window
+            self.host = max(self.host, self._buffers[self._turn]) + window * per_byte
+            self.host_s += window * self.rates.stage_s
+            self.disk_s += window * (per_byte - self.rates.stage_s)
+            self._buffers[self._turn] = self._copy(window, free)
+            self._turn = (self._turn + 1) % STAGING_BUFFERS
+        return self.copy
+
+    def _copy(self, size_bytes: int, free: float) -> float:
+        rates = self.rates
+        self.host += rates.launch_s
+        seconds = size_bytes * rates.pinned_s
+        start = max(self.copy, self.host, free)
+        self.copy = start + seconds
+        self.copy_s += seconds
+        if rates.blocked:
+            self.engine = max(self.engine, start) + seconds * rates.blocked
+        return self.copy
+
+    def wait_for(self, ready: float) -> None:
+        """Hold back later kernels until `ready`."""
+        if ready > self.compute:
+            self.compute = ready
+
+    def let_compute_follow(self) -> None:
+        self.wait_for(self.copy)
+
+    def follow_compute(self) -> None:
+        self.copy = max(self.copy, self.compute)
+
+    def times(self) -> tuple[float, ...]:
+        """Everything that grows from pass to pass, for the search of a period."""
+        return (
+            self.compute,
+            self.host,
+            self.copy,
+            self.compute_s,
+            self.copy_s,
+            self.host_s,
+            self.disk_s,
+            float(self.moved_bytes),
+        )
+
+    def skip(self, growth: tuple[float, ...], count: int) -> float:
+        """Let `count` passes go by that grow by `growth` each; return by how much compute has moved."""
+        before = self.compute
+        compute, host, copy = (growth[i] * count for i in range(3))
+        self.host += host
+        self.copy += copy
+        self.compute = max(self.compute + compute, self.host if host > compute else 0.0)
+        self.engine += self.compute - before
+        self.compute_s += growth[3] * count
+        self.copy_s += growth[4] * count
+        self.host_s += growth[5] * count
+        self.disk_s += growth[6] * count
+        self.moved_bytes += round(growth[7] * count)
+        moved = self.compute - before
+        self._buffers = [time + copy for time in self._buffers]
+        return moved

@@ -1,0 +1,127 @@
+"""Host memory of the weights: which parcel is pinned, copied or left in its file, by the engine's own rules. No torch.
+
+The order is the loader's, most bytes read first; within a component streamed layers come before resident ones and those
+before the rest. Memory of the host's own counts against `budget.host`, pages of a mapped file do not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from framework.memory.pin_ledger import PinLedger
+from framework.planning.clock import MAPPED, PAGEABLE, PINNED, STAGING_BUFFERS, STAGING_BYTES
+from framework.planning.facts import Choice, ComponentSizes
+from framework.planning.footprint import layer_sizes, streamed_of
+from framework.planning.packing import CHUNK_BYTES
+from framework.planning.problem import LAYERWISE, RESIDENT, PlanProblem
+from framework.planning.streaming import Traffic
+
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """Host bytes of a run. `host_bytes` is anonymous memory at its peak, `pinned_bytes` page-locked within it.
+
+    `transient_bytes` is what loading takes for a moment; `tiers` says where each parcel went.
+    """
+
+    host_bytes: int
+    pinned_bytes: int
+    table_bytes: int
+    transient_bytes: int
+    traffic: Mapping[str, Traffic]
+
+    @property
+    def mapped(self) -> frozenset[str]:
+        """Components that are read from their files all the time, in part or whole."""
+        return frozenset(name for name, traffic in self.traffic.items() if MAPPED in traffic_tiers(traffic))
+
+
+def traffic_tiers(traffic: Traffic) -> set[str]:
+    own = {tier for tier, size in zip(traffic.tiers, traffic.layer_bytes, strict=True) if size}
+    return own | {tier for _, tier in traffic.rest}
+
+
+def file_bytes(sizes: ComponentSizes) -> int:
+    """Return the bytes of the component's weights in its files."""
+    ratio = ITEM_BYTES.get(sizes.file_dtype or "", 1) / ITEM_BYTES.get(sizes.dtype or "", 1) if is_cast(sizes) else 1
+    return int((sizes.size_bytes or 0) * ratio)
+
+
+def is_cast(sizes: ComponentSizes) -> bool:
+    """Whether loading changes the dtype, so that nothing can stay in the file."""
+    return sizes.file_dtype is not None and sizes.file_dtype != sizes.dtype
+
+
+def parcels(sizes: ComponentSizes, choice: Choice) -> tuple[list[tuple[int, int]], list[tuple[int, bool]]]:
+    """Return the layers as (number, bytes) in the order they are packed, and the rest as (bytes, is buffers)."""
+    layers = list(enumerate(layer_sizes(sizes)))
+    whole = sizes.leftover_bytes
+    if choice.mode == LAYERWISE:
+        streamed = streamed_of(sizes, choice)
+        layers.sort(key=lambda layer: layer[0] not in streamed)
+    else:
+        whole += sizes.table_bytes + sum(size for _, size in layers)
+        layers = []
+    rest = [(size, False) for size in _chunks(whole)]
+    return layers, rest + ([(sizes.buffer_bytes, True)] if sizes.buffer_bytes else [])
+
+
+def host_use(problem: PlanProblem, choices: Mapping[str, Choice]) -> HostUse:
+    """Return what the weights take on the host when they have been loaded in the engine's order."""
+    store = _Store(problem.make_ledger(), problem.host_bytes)
+    traffic: dict[str, Traffic] = {}
+    tables = 0
+    order = sorted(problem.known, key=lambda name: -(problem.components[name].size_bytes or 0) * problem.reads(name))
+    for name in order:
+        sizes, choice = problem.components[name], choices[name]
+        store.begin(sizes)
+        if choice.mode != RESIDENT:
+            traffic[name] = store.keep(name, sizes, choice)
+        if choice.mode == LAYERWISE and is_cast(sizes):
+            tables += sizes.table_bytes
+            store.held += sizes.table_bytes
+    staging = STAGING_BYTES * STAGING_BUFFERS if any(traffic_tiers(one) - {PINNED} for one in traffic.values()) else 0
+    peak = max(store.peak, store.held) + staging
+    return HostUse(peak, store.ledger.granted_bytes + staging, tables, peak - store.held - staging, traffic)
+
+
+class _Store:
+    """Gives out tiers parcel by parcel."""
+
+    def __init__(self, ledger: PinLedger, limit_bytes: int) -> None:
+        self.ledger, self._limit = ledger, limit_bytes
+        self.held = self.peak = 0
+
+    def begin(self, sizes: ComponentSizes) -> None:
+        """A component is read: cast weights lie in memory until they have been packed."""
+        size = sizes.size_bytes or 0
+        largest = max(max(layer_sizes(sizes), default=0), min(CHUNK_BYTES, size))
+        if is_cast(sizes):
+            self.peak = max(self.peak, self.held + size + largest)
+
+    def keep(self, name: str, sizes: ComponentSizes, choice: Choice) -> Traffic:
+        layers, rest = parcels(sizes, choice)
+        tiers = {}
+        for number, size in layers:
+            tiers[number] = self._tier(name, f"layer {number}", size, choice, not is_cast(sizes)) if size else PINNED
+        kept = tuple(
+            (size, self._tier(name, f"rest {number}", size, choice, not is_cast(sizes) and not buffers))
+            for number, (size, buffers) in enumerate(rest)
+        )
+        in_order = sorted(layers)
+        return Traffic(tuple(size for _, size in in_order), tuple(tiers[number] for number, _ in in_order), kept)
+
+    def _tier(self, name: str, part: str, size: int, choice: Choice, in_file: bool) -> str:
+        fits = self.held + size <= self._limit
+        if in_file and (choice.tier == MAPPED or not fits):
+            return MAPPED
+        self.held += size
+        if choice.tier == PINNED and self.ledger.request(name, part, size):
+            return PINNED
+        return PAGEABLE
+
+
+def _chunks(size_bytes: int) -> list[int]:
+    whole, left = divmod(size_bytes, CHUNK_BYTES)
+    return [CHUNK_BYTES] * whole + ([left] if left else [])

@@ -1,0 +1,119 @@
+"""What the planner is asked: sizes, work and uses of a run on one machine, and what is given or left free. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from framework.memory.host_budget import HostMemory
+from framework.memory.pin_ledger import PinLedger
+from framework.planning.facts import Budgets, Choice, ComponentSizes, RunWork
+from framework.platforms.hardware import GIB, HardwareProfile
+from framework.spec import ComponentUse
+
+MIB = 1024**2
+RESIDENT, WHOLE, LAYERWISE = "resident", "component-offload", "layerwise-offload"
+MODES = (RESIDENT, WHOLE, LAYERWISE)
+COPY_RESERVE_BYTES = 4 * GIB
+"""Host memory that copies of mapped weights leave free (`framework.memory.host_store`)."""
+
+NO_WISHES: "Mapping[str, Wish]" = MappingProxyType({})
+NO_PRESETS: Mapping[str, Mapping[str, Choice]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """Bytes that a plan leaves alone.
+
+    `context` and `desktop` None: together the hardware profile's `reserve_gib`. `workspace` is what libraries take for
+    themselves (cuBLAS, cuDNN); `allocator` a share of the device for what an allocator cannot hand out in one piece:
+    5 % where activations were profiled, as measured elsewhere. `host` is the operating system and this process.
+    """
+
+    context: int | None = None
+    desktop: int | None = None
+    workspace: int = 256 * MIB
+    allocator: float = 0.05
+    host: int = 3 * GIB
+
+
+NO_RESERVE = Reserve(workspace=0, allocator=0.0, host=0)
+"""For a simulated machine, whose ledger has no slack."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the user has fixed for one component; None is left to the planner. Knobs are whole layers for each stack."""
+
+    mode: str | None = None
+    prefetch: tuple[int, ...] | None = None
+    resident: tuple[int, ...] | None = None
+    policy: str | None = None
+    lifetime: str | None = None
+    tier: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanProblem:
+    """`uses` are the component uses of each stage; `presets` are complete placements that the answer has to beat.
+
+    `host` None: the profile's memory less the reserve. `modes` are those that the engine can carry out here.
+    """
+
+    components: Mapping[str, ComponentSizes]
+    work: RunWork
+    uses: Mapping[str, tuple[ComponentUse, ...]]
+    hardware: HardwareProfile
+    budgets: Budgets = field(default_factory=Budgets)
+    reserve: Reserve = field(default_factory=Reserve)
+    wishes: Mapping[str, Wish] = field(default_factory=lambda: NO_WISHES)
+    presets: Mapping[str, Mapping[str, Choice]] = field(default_factory=lambda: NO_PRESETS)
+    host: HostMemory | None = None
+    modes: tuple[str, ...] = MODES
+    parked: frozenset[str] = frozenset()  # what lies outside their layers leaves the device between uses
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Names of the components whose size is known."""
+        return tuple(name for name, sizes in self.components.items() if sizes.size_bytes is not None)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        return tuple(name for name, sizes in self.components.items() if sizes.size_bytes is None)
+
+    @property
+    def device_bytes(self) -> int:
+        """Device bytes that weights and activations may take."""
+        reserve, hardware = self.reserve, self.hardware
+        room = hardware.capacity_bytes
+        if reserve.context is not None or reserve.desktop is not None:
+            room = int(hardware.memory_gib * GIB) - (reserve.context or 0) - (reserve.desktop or 0)
+        room = int((room - reserve.workspace) * (1 - reserve.allocator))
+        return max(0, room if self.budgets.device is None else min(room, self.budgets.device))
+
+    @property
+    def host_memory(self) -> HostMemory:
+        if self.host is not None:
+            return self.host
+        total = int(self.hardware.host_ram_gib * GIB)
+        return HostMemory(total, max(0, total - self.reserve.host))
+
+    @property
+    def host_bytes(self) -> int:
+        """Host bytes of their own that weights may take; pages of mapped files are the kernel's."""
+        room = max(0, self.host_memory.available_bytes - COPY_RESERVE_BYTES)
+        return room if self.budgets.host is None else min(room, self.budgets.host)
+
+    @property
+    def pinned_bytes(self) -> int:
+        return self.make_ledger().spendable_bytes
+
+    def make_ledger(self) -> PinLedger:
+        """Return the pin ledger as a run on this machine begins with it."""
+        return PinLedger(self.host_memory, self.budgets.pinned)
+
+    def reads(self, component: str) -> int:
+        """How often a request reads the component's weights, as the loader orders by it."""
+        if self.components[component].group != "dit":
+            return 1
+        calls = (count for stage in self.work.stages for count in stage.calls if count.call.component == component)
+        return max(1, sum(count.count for count in calls))

@@ -1,0 +1,104 @@
+"""How long each use of a component takes, and its loading: the recurrence over its calls. No torch.
+
+Uses follow each other: copies of a use wait for the compute before it and the other way round, so times add up. Only
+the head of a second expert may come earlier, from the second request on: at most two copies.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from framework.planning.clock import MAPPED, PINNED, Clock
+from framework.planning.facts import CallWork, Choice, ComponentSizes
+from framework.planning.footprint import depth_of, resident_bytes, streamed_of
+from framework.planning.host import file_bytes
+from framework.planning.problem import LAYERWISE, RESIDENT, WHOLE
+from framework.planning.rates import Rates
+from framework.planning.streaming import Pass, Ring, Traffic, repeat
+from framework.planning.uses import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of one use inside one stage: in all, and how long compute, bus, host and disk were busy."""
+
+    stage: str
+    seconds: float
+    compute_s: float
+    copy_s: float
+    host_s: float
+    disk_s: float
+    moved_bytes: int
+
+
+def span_costs(
+    span: Span, sizes: ComponentSizes, choice: Choice, traffic: Traffic, rates: Rates, parked: bool = False
+) -> list[Cost]:
+    """Return the cost of a use in each of the stages it reaches into; `parked`: even the rest has to come first."""
+    clock = Clock(rates)
+    ring = _begin(clock, sizes, choice, traffic, parked)
+    costs = []
+    before = (0.0, 0.0, 0.0, 0.0, 0.0, 0)
+    for number, (stage, calls) in enumerate(span.parts):
+        for counted in calls:
+            steps = steps_of(counted.call, sizes, rates)
+            repeat(clock, ring, steps, counted.count)
+        if number == len(span.parts) - 1:
+            clock.let_compute_follow()
+        after = (clock.now, clock.compute_s, clock.copy_s, clock.host_s, clock.disk_s, clock.moved_bytes)
+        now, compute, copy, host, disk, moved = (new - old for new, old in zip(after, before, strict=True))
+        costs.append(Cost(stage, now, compute, copy, host, disk, int(moved)))
+        before = after
+    return costs
+
+
+def _begin(clock: Clock, sizes: ComponentSizes, choice: Choice, traffic: Traffic, parked: bool) -> Ring | None:
+    """A use begins: reserve, send the first copies, and let compute wait for what has to be there."""
+    if choice.mode == RESIDENT:
+        return None
+    if choice.mode == WHOLE or parked:
+        for size, tier in traffic.rest:
+            clock.send(size, tier)
+        clock.let_compute_follow()
+    if choice.mode == WHOLE:
+        return None
+    ring = Ring(clock, traffic, streamed_of(sizes, choice), depth_of(choice))
+    ring.start()
+    return ring
+
+
+def steps_of(call: CallWork, sizes: ComponentSizes, rates: Rates) -> Pass:
+    """Return a call as a pass: its layers numbered through all stacks, with the work around them."""
+    first: dict[str, int] = {}
+    number = 0
+    for stack in sizes.stacks:
+        first[stack.path] = number
+        number += len(stack.layers)
+    steps = [(-1, rates.kernel_seconds(call.before), call.before.launches)]
+    known: dict[int, float] = {}  # layers alike share one object
+    for (stack_path, index), work in zip(call.layers, call.layer_work, strict=True):
+        if id(work) not in known:
+            known[id(work)] = rates.kernel_seconds(work)
+        layer = first[stack_path] + index if stack_path in first else -1
+        steps.append((layer, known[id(work)], work.launches))
+    steps.append((-1, rates.kernel_seconds(call.after), call.after.launches))
+    return tuple(step for step in steps if step[0] >= 0 or step[1] or step[2])
+
+
+def load_seconds(sizes: ComponentSizes, choice: Choice, traffic: Traffic | None, rates: Rates) -> float:
+    """Return the time of bringing a component from a cold disk to where it stays between uses."""
+    if choice.mode == RESIDENT or traffic is None:
+        return file_bytes(sizes) * rates.disk_s + resident_bytes(sizes) * rates.pageable_s
+    own = list(zip(traffic.layer_bytes, traffic.tiers, strict=True)) + list(traffic.rest)
+    copied = sum(size for size, tier in own if tier != MAPPED)
+    whole = sum(size for size, _ in own)
+    share = copied / whole if whole else 1.0
+    seconds = file_bytes(sizes) * share * rates.disk_s + copied * rates.stage_s
+    if choice.mode == LAYERWISE:
+        seconds += sum(size * rates.pinned_s for size, tier in traffic.rest if tier == PINNED)
+    return seconds
+
+
+def uniform(sizes: ComponentSizes, choice: Choice, layers: Iterable[int], rest: Iterable[int]) -> Traffic:
+    """Return the traffic of a component all of whose parcels have the tier of `choice`."""
+    own = tuple(layers)
+    return Traffic(own, (choice.tier,) * len(own), tuple((size, choice.tier) for size in rest))
