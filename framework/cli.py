@@ -14,6 +14,7 @@ COMMANDS = {
     "run": "make what a config says",
     "validate": "check a config and everything it names",
     "explain": "show where every component lives, and why",
+    "download": "fetch the files that a run would need",
     "list": "list pipelines, presets, stages, strategies and hardware",
     "show": "show a pipeline's stages and components",
     "schema": "print the JSON Schema or the reference of all keys",

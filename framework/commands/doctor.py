@@ -20,7 +20,7 @@ USAGE = "[FLAGS]"
 ACCEPTED = COMMON | {"json"}
 
 REQUIRED = ("torch", "diffusers", "transformers", "accelerate", "safetensors", "hydra-core", "omegaconf", "jsonschema")
-OPTIONAL = {"av": "[video]", "peft": "[lora]", "gguf": "[quant]", "torchao": "[quant]"}
+OPTIONAL = {"av": "[video]", "peft": "[lora]", "gguf": "[gguf]", "torchao": "[torchao]"}
 TORCH_SECONDS = 120
 
 _PROBE = """

@@ -1,11 +1,12 @@
 """`run`: make what a config says. Imports torch only once everything that can be checked without it has passed."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from framework.commands.fetching import compose_fetched, fetch_missing
 from framework.commands.from_record import compare_frames, spec_from_record
 from framework.compose import compose
 from framework.compose.arguments import COMPOSING, Flags
@@ -48,7 +49,7 @@ class SavedOutputs:
 def main(overrides: list[str], flags: Flags) -> int:
     """Run what `overrides` compose to, or repeat a recorded run; return the exit code."""
     record = read_record(Path(flags.from_folder)) if flags.from_folder else None
-    spec = compose(overrides, flags) if record is None else spec_from_record(record, overrides)
+    spec = _compose(overrides, flags) if record is None else spec_from_record(record, overrides)
     graph = build_graph(spec.pipeline)
     try:
         check_name(spec.output)
@@ -56,6 +57,15 @@ def main(overrides: list[str], flags: Flags) -> int:
     except ConfigError as error:
         error.locate(spec.provenance)
         raise
+
+
+def _compose(overrides: list[str], flags: Flags) -> RunSpec:
+    return compose(overrides, flags) if flags.dry_run else compose_fetched(overrides, flags, _say(flags))
+
+
+def _say(flags: Flags) -> Callable[[str], None]:
+    """Tells what is fetched, unless told to be quiet."""
+    return (lambda line: None) if flags.quiet else lambda line: print(line, file=sys.stderr, flush=True)
 
 
 def dry_run(spec: RunSpec, graph: Graph) -> int:
@@ -78,6 +88,7 @@ def dry_run(spec: RunSpec, graph: Graph) -> int:
 def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | None) -> int:
     from framework.loading.source import locate_model
 
+    fetch_missing(spec.pipeline, graph.used_components(), spec.loras, _say(flags), progress=not flags.quiet)
     locate_model(spec.pipeline.model, spec.pipeline.hints)
     if not flags.quiet:
         print("importing torch and diffusers, some seconds ...", file=sys.stderr, flush=True)

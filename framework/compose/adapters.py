@@ -1,10 +1,11 @@
-"""The adapters of a run: files that must be there, in the one format that is read. No torch."""
+"""The adapters of a run: files that must be there, or places on the hub, in the one format that is read. No torch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from framework.errors import ConfigError, Problem, did_you_mean
+from framework.loading.source import parse_hub_path
 from framework.spec import LoraSpec
 
 SUFFIX = ".safetensors"
@@ -51,8 +52,11 @@ def _file(source: str) -> tuple[Path | None, str, str]:
             return inside[0], "", ""
         names = ", ".join(file.name for file in inside) or "none"
         return None, f"the folder '{source}' must hold one {SUFFIX} file, and holds {names}", "name the file"
+    hub = None if path.is_file() else parse_hub_path(source)
+    if hub is not None and (hub.is_file or not Path(hub.path).suffix):
+        return Path(source), "", ""  # fetched or found in the hub's cache when the run starts
     if not path.is_file():
-        return None, f"the file '{source}' does not exist", "give a local .safetensors file"
+        return None, f"the file '{source}' does not exist", "give a local .safetensors file, or OWNER/NAME of the hub"
     if path.suffix != SUFFIX:
         return None, f"'{source}' is no {SUFFIX} file", "adapters are read from safetensors only"
     return path, "", ""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from framework.errors import LoadError
+from framework.loading.places import locate_adapter
 
 FOREIGN = ("diffusion_model.", "lora_unet_", "lora_te", "double_blocks.", "single_blocks.", "lora_transformer_")
 """How the names of trainers begin that name modules in their own way."""
@@ -60,10 +61,11 @@ class AdapterFile:
 
 
 def read_adapter(path: Path, components: Iterable[str], pipeline_class: Any = None) -> AdapterFile:
-    """Read `path`; `components` are the names that may stand in front of a module's.
+    """Read `path`, a file or a place on the hub; `components` are the names that may stand in front of a module's.
 
     Raises `LoadError` naming the file and the first entry that is no LoRA weight known here, or has no partner.
     """
+    path = locate_adapter(path)
     tensors, metadata = _open(path)
     if any(name.startswith(FOREIGN) for name in tensors):
         tensors = _converted(path, pipeline_class)

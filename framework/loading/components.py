@@ -10,8 +10,12 @@ from torch import nn
 from framework.errors import ConfigError, LoadError
 from framework.loading.classes import component_class
 from framework.loading.headers import own_dtype, pickle_files, weight_bytes, weight_files
-from framework.loading.index import ModelIndex
-from framework.loading.source import is_hub_name, locate_model
+from framework.loading.index import ModelIndex, read_json
+from framework.loading.places import CONFIG_FILE, component_place
+from framework.loading.quantize import library_options, quantize
+from framework.loading.single_file import load_single_file
+from framework.loading.source import GGUF, SAFETENSORS, is_hub_name
+from framework.quantization import Quantization
 from framework.spec import ComponentSpec, ModelSpec
 
 PICKLE_KEY = "pipeline.model.allow_pickle"
@@ -19,13 +23,15 @@ PICKLE_KEY = "pipeline.model.allow_pickle"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A component before it is loaded: its class, its own folder and, for a module, its weight files."""
+    """A component before it is loaded: its class, the folder of its config and, for a module, its weight files."""
 
     name: str
     cls: Any
     folder: Path
     files: tuple[Path, ...] = ()
     dtype: str | None = None
+    single: Path | None = None  # the one file that holds the weights, beside a folder that has the config
+    quantization: Quantization | None = None
 
     @property
     def is_module(self) -> bool:
@@ -39,7 +45,13 @@ class Part:
         return weight_bytes(self.files, self.dtype)
 
 
-def find_part(index: ModelIndex, model: ModelSpec, component: ComponentSpec, with_weights: bool = True) -> Part:
+def find_part(
+    index: ModelIndex,
+    model: ModelSpec,
+    component: ComponentSpec,
+    with_weights: bool = True,
+    quantization: Quantization | None = None,
+) -> Part:
     """Resolve class, folder, files and dtype of `component` without reading a weight.
 
     The dtype is the component's, else the model's, else the one most bytes of the checkpoint have. Without weights only
@@ -49,15 +61,20 @@ def find_part(index: ModelIndex, model: ModelSpec, component: ComponentSpec, wit
     if wanted is None:
         raise LoadError(f"{index.folder}: the checkpoint has no component '{component.name}'")
     cls = component_class(index, component.name, wanted, model.trust_remote_code)
-    folder = _component_folder(index, model, component)
+    place = component_place(index, component)
+    folder = place.folder
     if not folder.is_dir():
-        hint = f"; complete it with `hf download {model.source}`" if is_hub_name(model.source) else ""
+        hint = "; complete it with `framework download` and the same keys" if is_hub_name(model.source) else ""
         raise LoadError(f"component '{component.name}': the folder '{folder}' does not exist{hint}")
     if not with_weights or not issubclass(cls, nn.Module):
         return Part(component.name, cls, folder)
-    files = weight_files(folder, model.variant) or _allowed_pickles(component.name, folder, model)
-    dtype = component.dtype or model.dtype or own_dtype(tuple(f for f in files if f.suffix == ".safetensors"))
-    return Part(component.name, cls, folder, files, dtype)
+    if place.file is not None:
+        files: tuple[Path, ...] = (place.file,)
+    else:
+        files = weight_files(folder, model.variant) or _allowed_pickles(component.name, folder, model)
+    dtype = component.dtype or model.dtype or own_dtype(tuple(f for f in files if f.suffix == SAFETENSORS))
+    _check_quantization(component.name, folder, files, quantization)
+    return Part(component.name, cls, folder, files, dtype, place.file, quantization)
 
 
 def load_part(part: Part, model: ModelSpec) -> Any:
@@ -72,12 +89,22 @@ def load_part(part: Part, model: ModelSpec) -> Any:
         options |= {"use_safetensors": all(file.suffix == ".safetensors" for file in part.files)}
         options |= {"dtype": torch_dtype(part)}
         options |= {"variant": model.variant} if _has_variant(part, model) else {}
+        options |= library_options(part.quantization, part.cls, torch_dtype(part))
     try:
-        loaded = part.cls.from_pretrained(str(part.folder), local_files_only=True, **options)
-    except (OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
+        if part.single is not None:
+            options.pop("use_safetensors"), options.pop("variant", None), options.pop("trust_remote_code", None)
+            loaded = load_single_file(part.name, part.cls, part.folder, part.single, load_shell(part), **options)
+        else:
+            loaded = part.cls.from_pretrained(str(part.folder), local_files_only=True, **options)
+    except (ImportError, OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise LoadError(f"component '{part.name}': cannot be loaded from '{part.folder}': {reason[0]}") from error
-    return loaded.eval().requires_grad_(False) if part.is_module else loaded
+    if not part.is_module:
+        return loaded
+    module: nn.Module = loaded.eval().requires_grad_(False)
+    if part.quantization is not None:
+        quantize(part.name, module, part.quantization, torch_dtype(part))
+    return module
 
 
 def load_shell(part: Part) -> nn.Module:
@@ -98,16 +125,20 @@ def torch_dtype(part: Part) -> torch.dtype:
     return found
 
 
-def _component_folder(index: ModelIndex, model: ModelSpec, component: ComponentSpec) -> Path:
-    """The model's own subfolder, or the component's `source`: a component folder or a pipeline that has one."""
-    if component.source is None:
-        return index.component_folder(component.name)
-    folder = Path(component.source).expanduser()
-    if not folder.is_dir() and not is_hub_name(component.source) and ":" not in component.source:
-        raise LoadError(f"pipeline.components.{component.name}.source: the folder '{folder}' does not exist")
-    if (folder / "config.json").is_file():
-        return folder
-    return locate_model(ModelSpec(source=component.source, revision=model.revision)) / component.name
+def _check_quantization(name: str, folder: Path, files: tuple[Path, ...], quantization: Quantization | None) -> None:
+    """Refuse a method that the files are not made for, and weights whose own method nobody names."""
+    stored = read_json(folder / CONFIG_FILE).get("quantization_config") if (folder / CONFIG_FILE).is_file() else None
+    if stored:
+        method = stored.get("quant_method", "unknown") if isinstance(stored, dict) else "unknown"
+        raise LoadError(
+            f"component '{name}': the weights in '{folder}' are quantised already ({method}), which is not read; "
+            f"use the full weights with numerics.quantize.{name}, or a GGUF file as its source"
+        )
+    is_gguf = any(file.suffix == GGUF for file in files)
+    if is_gguf != (quantization is not None and quantization.method.name == "gguf"):
+        key = quantization.key if quantization is not None else f"numerics.quantize.{name}"
+        reason = "a GGUF file is its own method" if is_gguf else "gguf needs a .gguf file as the component's source"
+        raise ConfigError.of(key, reason, hint=f"write gguf, or another pipeline.components.{name}.source")
 
 
 def _allowed_pickles(name: str, folder: Path, model: ModelSpec) -> tuple[Path, ...]:

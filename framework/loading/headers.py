@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from framework.errors import LoadError
+from framework.loading.chosen_files import chosen_weights
+from framework.loading.source import PICKLE_SUFFIXES
 
 DTYPE_NAMES = {
     "F64": "float64",
@@ -18,14 +20,11 @@ DTYPE_NAMES = {
 }
 ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 LARGEST_HEADER_BYTES = 100_000_000  # the limit of the format's own reader
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 
 
 def weight_files(folder: Path, variant: str | None = None) -> tuple[Path, ...]:
-    """Return the safetensors files of a component, those of `variant` where it has any."""
-    files = sorted(folder.glob("*.safetensors"))
-    marked = [file for file in files if variant and f".{variant}." in f"{file.name.replace('-', '.')}"]
-    return tuple(marked or [file for file in files if file.name.count(".") == 1])
+    """Return the safetensors files of a component, those of `variant` where it has any; none twice in two forms."""
+    return tuple(folder / name for name in chosen_weights([file.name for file in folder.glob("*")], variant))
 
 
 def pickle_files(folder: Path) -> tuple[Path, ...]:
@@ -37,7 +36,7 @@ def dtype_bytes(files: tuple[Path, ...]) -> Counter[str]:
     """Return how many bytes of `files` have which dtype; names are torch's, non-floating ones as in the file."""
     total: Counter[str] = Counter()
     for file in files:
-        for name, entry in _read_header(file).items():
+        for name, entry in read_header(file).items():
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
                 total[DTYPE_NAMES.get(entry["dtype"], entry["dtype"])] += end - start
@@ -60,7 +59,13 @@ def own_dtype(files: tuple[Path, ...]) -> str | None:
     return max(floating, key=lambda name: floating[name]) if floating else None
 
 
-def _read_header(file: Path) -> dict[str, dict[str, Any]]:
+def tensor_names(file: Path) -> tuple[str, ...]:
+    """Return the names of a safetensors file's tensors. Raises `LoadError` for a file that is none."""
+    return tuple(name for name in read_header(file) if name != "__metadata__")
+
+
+def read_header(file: Path) -> dict[str, dict[str, Any]]:
+    """Return the header of a safetensors file. Raises `LoadError` naming the file for anything else."""
     try:
         with file.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))

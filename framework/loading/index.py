@@ -39,8 +39,11 @@ class ModelIndex:
 
 def read_index(folder: Path) -> ModelIndex:
     """Read `folder/model_index.json`. Raises `LoadError` naming the file for anything that is not such an index."""
-    path = folder / INDEX_FILE
-    content = _read_json(path)
+    return parse_index(folder / INDEX_FILE, read_json(folder / INDEX_FILE))
+
+
+def parse_index(path: Path, content: Mapping[str, Any]) -> ModelIndex:
+    """Return the index that `content` of the file `path` is. Raises `LoadError` as `read_index` does."""
     components: dict[str, ClassName | None] = {}
     options: dict[str, Any] = {}
     for key, value in content.items():
@@ -50,7 +53,7 @@ def read_index(folder: Path) -> ModelIndex:
             components[key] = _class_name(path, key, value)
         else:
             options[key] = value
-    return ModelIndex(folder, _pipeline_class(path, content.get("_class_name")), components, options)
+    return ModelIndex(path.parent, _pipeline_class(path, content.get("_class_name")), components, options)
 
 
 def read_configs(index: ModelIndex) -> dict[str, Mapping[str, Any]]:
@@ -60,7 +63,7 @@ def read_configs(index: ModelIndex) -> dict[str, Mapping[str, Any]]:
         files = (index.component_folder(name) / file for file in CONFIG_FILES)
         found = next((file for file in files if file.is_file()), None)
         if found is not None:
-            configs[name] = _read_json(found)
+            configs[name] = read_json(found)
     return configs
 
 
@@ -80,7 +83,8 @@ def _class_name(path: Path, key: str, value: list[Any]) -> ClassName | None:
     raise LoadError(f"{path}: {key}: expected [library, class], found {value!r}")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises `LoadError` naming the file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

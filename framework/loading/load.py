@@ -13,11 +13,13 @@ from framework.graph import Graph
 from framework.loading.classes import library_class, pipeline_class
 from framework.loading.components import Part, find_part, load_part, load_shell
 from framework.loading.index import ModelIndex, read_index
+from framework.loading.needed import needed_components
 from framework.loading.post_process import PostProcess, post_process_on
 from framework.loading.schedulers import override_scheduler
 from framework.loading.source import locate_model
 from framework.loading.weights import own_weights, size_bytes
 from framework.memory.malloc import returned_when_freed
+from framework.quantization import Quantization
 from framework.registry import FAMILIES
 from framework.runtime.events import ComponentLoaded, ComponentLoading, EventBus
 from framework.runtime.store import ComponentStore
@@ -30,7 +32,6 @@ Place = Callable[[str, nn.Module], object]
 """Takes a component that lies on the host, or in its mapped file, to where its plan has it."""
 
 RESIDENT = "resident"
-WHOLE = "diffusers_pipeline"  # the backend that calls a pipeline as a whole
 
 
 def load_store(
@@ -44,6 +45,7 @@ def load_store(
     *,
     uses: Mapping[str, int] = EMPTY,
     post_process: Mapping[str, PostProcess] = EMPTY,
+    quantized: Mapping[str, Quantization] = EMPTY,
 ) -> ComponentStore:
     """Load what `graph` uses, and return the store that owns it.
 
@@ -58,8 +60,11 @@ def load_store(
     index = read_index(locate_model(pipeline.model, pipeline.hints))
     quiet_libraries()
     used = graph.used_components()
-    needed = _needed(pipeline, index, used)
-    parts = [find_part(index, pipeline.model, _component(pipeline, name), name in used) for name in needed]
+    needed = needed_components(pipeline, index, used)
+    parts = [
+        find_part(index, pipeline.model, _component(pipeline, name), name in used, quantized.get(name))
+        for name in needed
+    ]
     _check_variant(pipeline.model, parts)
     view_class = _view_class(pipeline, index)
     loaded: dict[str, Any] = {}
@@ -75,7 +80,7 @@ def load_store(
             loaded[part.name] = _load_module(part, pipeline.model, mode, device, place, process, events)
     return ComponentStore(
         pipeline_class=view_class,
-        components={name: loaded.get(name) for name in index.components},
+        components={name: loaded.get(name) for name in (*index.components, *_left_out(view_class, index))},
         options=index.options,
         managed=frozenset(name for name in used if isinstance(loaded.get(name), nn.Module)),
         device=device,
@@ -122,27 +127,10 @@ def _load_module(
     return module
 
 
-def _needed(pipeline: PipelineSpec, index: ModelIndex, used: frozenset[str]) -> list[str]:
-    """Names to load: used modules, the VAE for its config, and the helpers of what is used; a pipeline that is called
-    as a whole gets everything its checkpoint has."""
-    names = []
-    for name in sorted(used):
-        if index.components.get(name) is not None or not pipeline.components[name].optional:
-            names.append(name)
-    for name, wanted in index.components.items():
-        if wanted is None or name in used:
-            continue
-        if pipeline.backend == WHOLE or name in ("vae", "scheduler") or _helps(name, used):
-            names.append(name)
-    return names
-
-
-def _helps(name: str, used: frozenset[str]) -> bool:
-    """Tokenizers and processors belong to the encoder with the same number: `tokenizer_2` to `text_encoder_2`."""
-    for prefix, encoder in (("tokenizer", "text_encoder"), ("processor", "text_encoder")):
-        if name.startswith(prefix):
-            return f"{encoder}{name.removeprefix(prefix)}" in used
-    return name in ("image_processor", "feature_extractor") and "image_encoder" in used
+def _left_out(view_class: Any, index: ModelIndex) -> list[str]:
+    """Components that the class wants and an older index does not name at all; they count as None."""
+    wanted = getattr(view_class, "_optional_components", None) or ()
+    return [name for name in wanted if name not in index.components and name not in index.options]
 
 
 def _check_variant(model: ModelSpec, parts: list[Part]) -> None:
@@ -176,9 +164,12 @@ def _view_class(pipeline: PipelineSpec, index: ModelIndex) -> Any:
 
 
 def _identity(part: Part) -> str:
-    """Text that changes with the weights: the folder and its files' names, sizes and times."""
+    """Text that changes with the weights: the folder and its files' names, sizes and times, and how they are stored."""
     files = [f"{file.name}:{_stamp(file)}" for file in sorted(part.folder.iterdir()) if file.is_file()]
-    return "|".join([str(part.folder.resolve()), part.dtype or "", *files])
+    if part.single is not None:
+        files.append(f"{part.single.resolve()}:{_stamp(part.single)}")
+    stored = [part.quantization.identity] if part.quantization is not None else []
+    return "|".join([str(part.folder.resolve()), part.dtype or "", *stored, *files])
 
 
 def _stamp(file: Path) -> str:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 ALIGNMENT_BYTES = 64
 
@@ -32,9 +33,17 @@ def own_weights(module: nn.Module) -> nn.Module:
 
 
 def size_bytes(module: nn.Module) -> int:
-    """Bytes of parameters and buffers, tied ones once."""
+    """Bytes of parameters and buffers as they are stored, tied ones once."""
     tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-    return sum(tensor.nbytes for tensor in tensors.values())
+    return sum(stored_bytes(tensor) for tensor in tensors.values())
+
+
+def stored_bytes(tensor: Tensor) -> int:
+    """Bytes of a tensor; one made of others (a quantised weight) has theirs, whatever its dtype claims."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return tensor.nbytes
+    names, _ = tensor.__tensor_flatten__()
+    return sum(stored_bytes(getattr(tensor, name)) for name in names)
 
 
 def is_aligned(tensor: Tensor) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from framework.errors import LoadError
-from framework.loading.source import is_hub_name, locate_model
+from framework.loading.source import HubPath, cached_snapshot, is_hub_name, locate_model, parse_hub_path
 from framework.paths import EMBEDDED_MODELS
 from framework.spec import ModelSpec
 
@@ -36,8 +36,8 @@ def test_a_near_miss_gets_the_name() -> None:
 def test_a_hub_name_that_is_not_here_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     assert message("Wan-AI/Wan2.2-T2V-A14B-Diffusers", {"download_gib": 117.5}, revision="main") == (
-        "pipeline.model.source: 'Wan-AI/Wan2.2-T2V-A14B-Diffusers' is not on this machine, a download of 117.5 GiB; "
-        "get it with `hf download Wan-AI/Wan2.2-T2V-A14B-Diffusers --revision main`, or give a local copy with "
+        "pipeline.model.source: 'Wan-AI/Wan2.2-T2V-A14B-Diffusers' at revision 'main' is not on this machine, a "
+        "download of 117.5 GiB; get it with `framework download` and the same keys, or give a local copy with "
         "pipeline.model.source=FOLDER"
     )
     assert "a download of" not in message("owner/name")
@@ -67,3 +67,36 @@ def test_a_missing_folder_and_one_without_an_index_are_named(tmp_path: Path) -> 
 )
 def test_a_hub_name_is_owner_and_name(source: str, expected: bool) -> None:
     assert is_hub_name(source) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a/b", HubPath("a/b")),
+        ("a/b@v1.0", HubPath("a/b", "v1.0")),
+        ("a/b/c/", HubPath("a/b", None, "c")),
+        ("a/b@main/c/d.gguf", HubPath("a/b", "main", "c/d.gguf")),
+        ("./a/b", None),
+        ("/a/b/c", None),
+        ("a/../b", None),
+        ("a", None),
+        ("folder/style.safetensors", None),
+    ],
+)
+def test_a_place_on_the_hub_has_a_repository_a_revision_and_a_path(source: str, expected: HubPath | None) -> None:
+    assert parse_hub_path(source) == expected
+
+
+def test_a_hub_file_is_told_from_a_hub_folder() -> None:
+    assert HubPath("a/b", None, "c/d.gguf").is_file
+    assert not HubPath("a/b", None, "c/v1.5").is_file
+
+
+def test_a_snapshot_is_found_by_branch_and_by_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "models--a--b" / "refs").mkdir()
+    (tmp_path / "models--a--b" / "refs" / "v2").write_text("c0ffee")
+    assert cached_snapshot("a/b", "v2") == cached_snapshot("a/b", "c0ffee") == snapshot
+    assert cached_snapshot("a/b") is None
