@@ -184,6 +184,7 @@ class _Run:
             try:
                 self.residency.finish_request()
             finally:
+                self.store.end_request()
                 self.events.emit(meter.read())
         seconds = time.perf_counter() - started
         self.events.emit(RequestFinished(index, seconds))

@@ -37,6 +37,8 @@ class ComponentStore:
         self._identities = dict(identities)
         self._num_replaced = 0
         self._views: dict[tuple[Any, frozenset[str]], Any] = {}
+        schedulers = (part for part in self.components.values() if hasattr(part, "set_timesteps"))
+        self._unused_schedulers = [(part, dict(vars(part))) for part in schedulers]
         self.hooks: dict[str, ManagedHook] = {
             name: attach_hook(module, name, device)
             for name, module in self.components.items()
@@ -70,6 +72,14 @@ class ComponentStore:
         for view in self._views.values():
             if getattr(view, name, None) is before:
                 view.register_modules(**{name: module})
+
+    def end_request(self) -> None:
+        """Make schedulers and views let go of the request they served: they keep latents of it on the device."""
+        for scheduler, unused in self._unused_schedulers:
+            vars(scheduler).clear()
+            vars(scheduler).update(unused)
+        for view in self._views.values():
+            vars(view).update({name: None for name, value in vars(view).items() if isinstance(value, torch.Tensor)})
 
     def mark_edited(self, name: str, edits: str) -> None:
         """Say that the weights of `name` carry `edits` from now on, an empty text for none."""
