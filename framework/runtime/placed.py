@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from framework.errors import PlanError
+from framework.errors import FrameworkError, LoadError, PlanError
 from framework.loading.weights import size_bytes
 from framework.memory.resources import Resources
 from framework.registry import STRATEGIES
@@ -62,6 +62,13 @@ class Placed:
                 f"component '{component}' ({placement.mode}) does not fit on the device: {first_line(error)}; "
                 f"component_residency.{component}=layerwise-offload needs less"
             ) from error
+        except FrameworkError:
+            self.forget(component)
+            raise
+        except Exception as error:
+            self.forget(component)
+            reason = f"component '{component}' ({placement.mode}) cannot be placed: {first_line(error)}"
+            raise LoadError(reason) from error
         return strategy
 
     def forget(self, component: str) -> None:
