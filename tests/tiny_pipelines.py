@@ -31,6 +31,7 @@ BUILDERS: Mapping[str, Callable[[], Any]] = {
     "sd15": stable_diffusion.sd15,
     "sdxl": stable_diffusion.sdxl,
     "ltx": ltx.ltx,
+    "ltx_timed": ltx.ltx_timed,
 }
 
 CALLS: Mapping[str, Mapping[str, Any]] = {
@@ -53,6 +54,7 @@ CALLS: Mapping[str, Mapping[str, Any]] = {
     "sd15": stable_diffusion.CALL,
     "sdxl": stable_diffusion.CALL,
     "ltx": ltx.CALL,
+    "ltx_timed": ltx.CALL,
 }
 """Small arguments for the call of each; one that starts from a picture needs `image` as well, see `start_picture`."""
 

@@ -24,7 +24,6 @@ PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "numerics.attention": ((None, "sdpa"), "there is one attention backend, sdpa"),
     "numerics.compile": ((None, "off"), "nothing is compiled yet"),
     "numerics.step_cache": ((None, "off"), "there is no step cache yet"),
-    "numerics.quantize": ((None, {}), "quantised loading is not built yet"),
     "sweep.axes": ((None, {}), "a sweep is not one run"),
     "sweep.points": ((None, []), "a sweep is not one run"),
     "sweep.prompts": ((None,), "a sweep is not one run"),
@@ -76,9 +75,18 @@ def _backend(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
     if family is not None and family not in FAMILIES:
         key = "pipeline.family"
         yield Problem(key, f"unknown family '{family}'", locate(key), did_you_mean(family, FAMILIES.names()))
-    if pipeline.get("args") and backend != WHOLE:
-        key = "pipeline.args"
-        yield Problem(key, f"the {backend} backend takes no arguments of the call", locate(key))
+    if backend != WHOLE:
+        yield from _arguments(pipeline.get("args") or {}, family, locate)
+
+
+def _arguments(args: Mapping[str, Any], family: str | None, locate: Locate) -> Iterator[Problem]:
+    """A family says which arguments of the call it takes; everything else in it is decided by stages and requests."""
+    known = getattr(FAMILIES.get(family), "call_arguments", ()) if family and family in FAMILIES else ()
+    for name in args:
+        if name not in known:
+            key = f"pipeline.args.{name}"
+            takes = f"takes {', '.join(known)}" if known else "takes no arguments of the call"
+            yield Problem(key, f"family {family} {takes}", locate(key), did_you_mean(name, known))
 
 
 def _components(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:

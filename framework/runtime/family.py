@@ -22,6 +22,9 @@ class Family(Protocol):
 
     `view_class` names another class of diffusers that it puts over the components (image to image over a checkpoint
     that is indexed as text to image), None for the index's own.
+    `call_arguments` are the arguments of the call that it takes from `pipeline.args`; where `negative_differs`, a
+    negative text is encoded by `encode_negative`, and never served from the cache of positive ones.
+
     `request_keys` names what it reads of a request, each with the component it is for, or None; see
     `framework.compose.request_keys`. Class a family under this one to inherit what most families leave as it is. One
     text is encoded alone, positive or negative, so that the cache can serve it in either place.
@@ -31,6 +34,8 @@ class Family(Protocol):
 
     pipeline_classes: tuple[str, ...]
     view_class: str | None = None
+    call_arguments: tuple[str, ...] = ()
+    negative_differs: bool = False
     encoders: tuple[str, ...]
     tokenizers: tuple[str, ...]
     request_keys: Mapping[str, str | None]
@@ -54,6 +59,10 @@ class Family(Protocol):
 
     def encode(self, ctx: "StageContext", text: str) -> "Tensor | Embeddings":
         """Return the embedding of one text, `(1, tokens, width)`; the stage holds the encoders' uses."""
+
+    def encode_negative(self, ctx: "StageContext", text: str) -> "Tensor | Embeddings":
+        """Return the embedding of a negative text."""
+        return self.encode(ctx, text)
 
     def encode_image(self, ctx: "StageContext") -> "Tensor":
         """Return the request's picture as the image encoder sees it; the stage holds the encoder's use."""

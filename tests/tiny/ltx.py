@@ -16,29 +16,35 @@ CALL = {
 }
 
 
-def ltx_vae() -> Any:
+def ltx_vae(**options: Any) -> Any:
     from diffusers import AutoencoderKLLTXVideo
 
-    return AutoencoderKLLTXVideo(
-        latent_channels=8,
-        block_out_channels=(8,) * 4,
-        decoder_block_out_channels=(8,) * 4,
-        layers_per_block=(1,) * 5,
-        decoder_layers_per_block=(1,) * 5,
-        spatio_temporal_scaling=(True, True, False, False),
-        decoder_spatio_temporal_scaling=(True, True, False, False),
-        decoder_inject_noise=(False,) * 5,
-        upsample_residual=(False,) * 4,
-        upsample_factor=(1,) * 4,
-        timestep_conditioning=False,
-        patch_size=1,
-        patch_size_t=1,
-        encoder_causal=True,
-        decoder_causal=False,
-    )
+    settings: dict[str, Any] = {
+        "latent_channels": 8,
+        "block_out_channels": (8,) * 4,
+        "decoder_block_out_channels": (8,) * 4,
+        "layers_per_block": (1,) * 5,
+        "decoder_layers_per_block": (1,) * 5,
+        "spatio_temporal_scaling": (True, True, False, False),
+        "decoder_spatio_temporal_scaling": (True, True, False, False),
+        "decoder_inject_noise": (False,) * 5,
+        "upsample_residual": (False,) * 4,
+        "upsample_factor": (1,) * 4,
+        "timestep_conditioning": False,
+        "patch_size": 1,
+        "patch_size_t": 1,
+        "encoder_causal": True,
+        "decoder_causal": False,
+    }
+    return AutoencoderKLLTXVideo(**{**settings, **options})
 
 
-def ltx() -> Any:
+def ltx_timed() -> Any:
+    """A VAE that is told a time and mixes in noise when it decodes, as from version 0.9.1 on."""
+    return ltx(timestep_conditioning=True)
+
+
+def ltx(**vae: Any) -> Any:
     from diffusers import FlowMatchEulerDiscreteScheduler, LTXPipeline, LTXVideoTransformer3DModel
 
     transformer = LTXVideoTransformer3DModel(
@@ -54,7 +60,7 @@ def ltx() -> Any:
     )
     return LTXPipeline(
         scheduler=FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True),
-        vae=ltx_vae(),
+        vae=ltx_vae(**vae),
         text_encoder=t5(),
         tokenizer=t5_tokenizer(),
         transformer=transformer,
