@@ -150,7 +150,11 @@ def read_quantization(key: str, value: Any) -> tuple[Quantization | None, list[P
 
 
 def capability_problems(
-    quantized: Mapping[str, Quantization], modes: Mapping[str, str], device: str | None = None
+    quantized: Mapping[str, Quantization],
+    modes: Mapping[str, str],
+    device: str | None = None,
+    *,
+    packages: bool = True,
 ) -> Iterator[Problem]:
     """Yield what cannot be had: a method with its mode, on a device (its kind; None: unknown), without its package."""
     for component, quantization in quantized.items():
@@ -163,7 +167,7 @@ def capability_problems(
         if device is not None and device not in method.devices:
             hint = f"it computes on {', '.join(method.devices)}"
             yield Problem(quantization.key, f"{method.name} cannot be used on {device}", hint=hint)
-        if missing := [package for package in method.packages if not _is_installed(package)]:
+        if packages and (missing := [package for package in method.packages if not _is_installed(package)]):
             reason = f"{method.name} needs the package '{missing[0]}', which is not installed"
             yield Problem(quantization.key, reason, hint=f"pip install framework[{method.extra}]")
 
@@ -171,7 +175,7 @@ def capability_problems(
 def describe(component: str, quantization: Quantization) -> str:
     """One line for the log and `explain`: what changes the picture."""
     method = quantization.method
-    return f"{component}: {method.name} ({method.what}) changes the picture"
+    return f"{component} is {method.name} ({method.what}): changes the picture"
 
 
 def capability_table() -> str:

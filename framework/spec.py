@@ -158,7 +158,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericsSpec:
-    """Everything that may change the picture; part of a result's identity. `vae_tiling` is auto, true or false."""
+    """Everything that may change the picture; part of a result's identity. `vae_tiling` is auto, true or false.
+
+    `quantize` maps a component to its `framework.quantization.Quantization`.
+    """
 
     vae_tiling: str | bool = "auto"
     vae_slicing: str | bool = "auto"

@@ -40,26 +40,19 @@ def build_sources(data: Mapping[str, Any], provenance: Provenance) -> Sources:
 
 
 def component_facts(
-    pipeline: PipelineSpec, graph: Graph, quantize: Mapping[str, Any] | None = None
+    pipeline: PipelineSpec, graph: Graph, quantized: Mapping[str, str] | None = None
 ) -> dict[str, ComponentFacts]:
-    """What the resolver may know of each component before anything is loaded; `quantize` is `numerics.quantize`."""
+    """What the resolver may know of each component before anything is loaded; `quantized` names methods by component."""
     used = graph.used_components()
     return {
         name: ComponentFacts(
             group=group_of(name, component.group),
             stack_lengths=component.num_layers,
-            quantized=_backend_of((quantize or {}).get(name)),
+            quantized=(quantized or {}).get(name),
             used=name in used,
         )
         for name, component in pipeline.components.items()
     }
-
-
-def _backend_of(quantization: Any) -> str | None:
-    """The name of the backend in an entry of `numerics.quantize`: text, or a map with `backend`."""
-    if isinstance(quantization, Mapping):
-        return str(quantization.get("backend") or "a quantiser")
-    return None if quantization is None else str(quantization)
 
 
 def _leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

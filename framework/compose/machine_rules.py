@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from framework.compose.selectors import EXACT
 from framework.compose.settings import Findings, Setting
 from framework.compose.sources import ComponentFacts, MachineFacts
+from framework.quantization import METHODS
 
 RESIDENT, COMPONENT, LAYERWISE = "resident", "component-offload", "layerwise-offload"
 
@@ -24,6 +25,10 @@ def cannot(mode: str, facts: ComponentFacts) -> str:
         return "it has no list of layers to stream"
     if facts.quantized is None:
         return ""
+    method = METHODS.get(facts.quantized)
+    if method is not None:
+        reason = method.refusal(mode)
+        return f"its weights are quantised by {method.name}: {reason}" if reason else ""
     adapted = facts.quantized.lower().startswith("modelopt")  # its layers keep their format when streamed
     if mode == LAYERWISE and not adapted:
         return f"its weights are quantised by {facts.quantized}, whose layers cannot be streamed one by one"

@@ -18,7 +18,7 @@ def needed_components(pipeline: PipelineSpec, index: ModelIndex, used: frozenset
     for name, wanted in index.components.items():
         if wanted is None or name in used:
             continue
-        if pipeline.backend == WHOLE or name in ("vae", "scheduler") or _helps(name, used):
+        if pipeline.backend == WHOLE or name in ("vae", "scheduler", "guider") or _helps(name, used):
             names.append(name)
     return names
 

@@ -46,6 +46,12 @@ def stored_bytes(tensor: Tensor) -> int:
     return sum(stored_bytes(getattr(tensor, name)) for name in names)
 
 
+def is_quantised(tensor: Tensor) -> bool:
+    """Whether a weight is stored in another form than its own numbers, so that nothing can be added to it."""
+    few_bits = not tensor.is_floating_point() or tensor.element_size() == 1
+    return few_bits or is_traceable_wrapper_subclass(tensor) or vars(tensor).get("quant_type") is not None
+
+
 def is_aligned(tensor: Tensor) -> bool:
     return tensor.data_ptr() % ALIGNMENT_BYTES == 0
 

@@ -58,7 +58,9 @@ def _from_device(tensor: Tensor, plain: Tensor) -> Recipe:
     if type(tensor) is type(plain):
         cls = nn.Parameter if isinstance(tensor, nn.Parameter) else Tensor
         attributes.pop("_is_param", None)
-    return _single(cls, tensor.detach().cpu(), attributes)
+    with torch._C.DisableTorchFunctionSubclass():  # a class may want to wrap what comes out, which is of another now
+        leaf = tensor.detach().cpu()
+    return _single(cls, leaf, attributes)
 
 
 def _single(cls: type[Tensor], leaf: Tensor, attributes: Mapping[str, Any]) -> Recipe:

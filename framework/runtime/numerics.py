@@ -1,11 +1,12 @@
 """Applying what may change the picture, before the first request. Imports torch inside its functions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from framework.errors import ConfigError, Problem
+from framework.quantization import capability_problems
 from framework.runtime.store import ComponentStore
-from framework.spec import NumericsSpec
+from framework.spec import NumericsSpec, Placement
 
 VAE_SWITCHES = {"vae_tiling": "tiling", "vae_slicing": "slicing"}
 OFF = {"attention": "sdpa", "compile": "off", "step_cache": "off"}
@@ -41,6 +42,14 @@ def _set_vae_switches(numerics: NumericsSpec, store: ComponentStore) -> None:
         switch()
 
 
+def refuse_incapable(numerics: NumericsSpec, placements: Mapping[str, Placement], kind: str) -> None:
+    """Raise `ConfigError` for quantised components that cannot have their mode, this device, or lack a package."""
+    modes = {name: placement.mode for name, placement in placements.items()}
+    problems = list(capability_problems(numerics.quantize, modes, kind))
+    if problems:
+        raise ConfigError(problems)
+
+
 def refuse_unsupported(numerics: NumericsSpec) -> None:
     """Raise `ConfigError` for every setting that asks for more than this version does."""
     problems = [
@@ -48,7 +57,5 @@ def refuse_unsupported(numerics: NumericsSpec) -> None:
         for name, known in OFF.items()
         if getattr(numerics, name) != known
     ]
-    if numerics.quantize:
-        problems.append(Problem("numerics.quantize", "quantisation is not supported"))
     if problems:
         raise ConfigError(problems)

@@ -20,7 +20,7 @@ from framework.runtime.budget import bounded, refuse_before_loading
 from framework.runtime.context import Writer
 from framework.runtime.events import EventBus, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
-from framework.runtime.numerics import applied_numerics, refuse_unsupported
+from framework.runtime.numerics import applied_numerics, refuse_incapable, refuse_unsupported
 from framework.runtime.placing import make_placed, reads_of
 from framework.runtime.residency import effective_placements
 from framework.runtime.scheduler import RunResult, run_requests
@@ -95,6 +95,7 @@ def _load_and_run(
     budgets: Budgets,
 ) -> RunResult:
     placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
+    refuse_incapable(spec.numerics, placements, platform.kind)
     refuse_before_loading(spec.pipeline, graph, placements, platform, budgets)
     placed = make_placed(spec.pipeline, graph, placements, platform, budgets)
     store = load_store(
@@ -106,6 +107,7 @@ def _load_and_run(
         interrupts.check,
         place=placed.strategy,
         uses=reads_of(spec.pipeline, spec.requests),
+        quantized=spec.numerics.quantize,
     )
     edits = WeightEdits(store, placed)
     edits.apply(spec.loras)

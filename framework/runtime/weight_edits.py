@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from framework.errors import ConfigError, LoadError, did_you_mean
 from framework.loading.adapters import AdapterFile, Delta, read_adapter
+from framework.loading.weights import is_quantised
 from framework.runtime.placed import Placed, outside_inference
 from framework.runtime.store import ComponentStore
 from framework.spec import LoraSpec
@@ -154,7 +155,7 @@ def _check(file: AdapterFile, component: str, module: nn.Module, name: str, delt
             modules = [found.removesuffix(".weight") for found in shapes if found.endswith(".weight")]
             hint = did_you_mean(name, modules)
             raise LoadError(f"{file.path}: component '{component}' has no weight '{weight}'" + (hint and f"; {hint}"))
-        if not shapes[weight].is_floating_point() or vars(shapes[weight]).get("quant_type") is not None:
+        if is_quantised(shapes[weight]):
             raise LoadError(f"{file.path}: '{weight}' of component '{component}' is quantised; nothing can be merged")
         if tuple(shapes[weight].shape) != size:
             has = tuple(shapes[weight].shape)

@@ -166,18 +166,16 @@ def _data(*words: str):  # type: ignore[no-untyped-def]
 FIVE_B = "pipeline=wan2_ti2v_5b"
 
 
-def facts_of(*words: str, quantize: dict[str, object] | None = None) -> dict[str, ComponentFacts]:
+def facts_of(*words: str, quantized: dict[str, str] | None = None) -> dict[str, ComponentFacts]:
     pipeline = compose([FIVE_B, *words]).pipeline
-    return component_facts(pipeline, build_graph(pipeline), quantize)
+    return component_facts(pipeline, build_graph(pipeline), quantized)
 
 
 def test_the_resolver_is_told_who_quantises_a_component() -> None:
-    facts = facts_of(quantize={"transformer": "gguf", "text_encoder": {"backend": "torchao"}, "vae": {"bits": 4}})
-    assert {name: fact.quantized for name, fact in facts.items()} == {
-        "transformer": "gguf",
-        "text_encoder": "torchao",
-        "vae": "a quantiser",
-    }
+    facts = facts_of(quantized={"transformer": "gguf", "text_encoder": "torchao-int8"})
+    assert facts["transformer"].quantized == "gguf"
+    assert facts["text_encoder"].quantized == "torchao-int8"
+    assert facts["vae"].quantized is None
     assert facts_of()["transformer"].quantized is None
 
 

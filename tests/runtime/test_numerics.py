@@ -29,8 +29,8 @@ def test_deterministic_kernels_last_for_the_run(loaded_stores: Callable[[str], A
 
 
 def test_what_is_not_there_yet_is_refused_all_at_once() -> None:
-    wanted = NumericsSpec(attention="flash", compile="blocks", step_cache="x", quantize={"dit": "int8"})
+    wanted = NumericsSpec(attention="flash", compile="blocks", step_cache="x")
     with pytest.raises(ConfigError) as caught:
         refuse_unsupported(wanted)
     keys = [problem.key for problem in caught.value.problems]
-    assert keys == [f"numerics.{name}" for name in ("attention", "compile", "step_cache", "quantize")]
+    assert keys == [f"numerics.{name}" for name in ("attention", "compile", "step_cache")]
