@@ -26,7 +26,7 @@ def build_pipeline(data: Mapping[str, Any]) -> PipelineSpec:
         family=data.get("family"),
         backend=data.get("backend") or "standard",
         model=_make(ModelSpec, data["model"]),
-        components={name: _component(name, value or {}) for name, value in data["components"].items()},
+        components={name: _component(name, value) for name, value in data["components"].items() if value is not None},
         stages={name: _stage(name, value or {}) for name, value in data["stages"].items()},
         scheduler=_scheduler(data.get("scheduler") or {}),
         args=dict(data.get("args") or {}),

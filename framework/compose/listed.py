@@ -60,11 +60,14 @@ def _check_stages(pipeline: Mapping[str, Any], locate: Callable[[str], str]) -> 
 
 def _merged(said: Mapping[str, Any], index: ModelIndex) -> dict[str, Any]:
     listed = [name for name, wanted in index.components.items() if wanted and _is_module(index.component_folder(name))]
-    merged = {}
+    merged: dict[str, Any] = {}
     for name in dict.fromkeys((*said, *listed)):
+        if name in said and said[name] is None:  # refused later, with its place
+            merged[name] = None
+            continue
         own = {key: value for key, value in (said.get(name) or {}).items() if value is not None}
         merged[name] = {"group": group_of(name, None), **own}
-    return dict(sorted(merged.items(), key=lambda entry: CALL_ORDER.index(entry[1]["group"])))
+    return dict(sorted(merged.items(), key=lambda entry: CALL_ORDER.index((entry[1] or {}).get("group"))))
 
 
 def _is_module(folder: Path) -> bool:

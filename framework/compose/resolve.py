@@ -8,8 +8,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from framework.compose.hydra_compose import DEFAULTS, HIDDEN_DEFAULTS, Journal, first_line
 from framework.compose.overrides import Override
+from framework.compose.schema import Schema, branches_of, composed_schema, takes_numbers_only
 from framework.compose.text import is_text_key
-from framework.compose.yaml_file import KeyPath, dotted
+from framework.compose.yaml_file import KeyPath, dotted, typed_text
 from framework.errors import ConfigError, Problem
 
 Where = Callable[[KeyPath], str]
@@ -75,12 +76,28 @@ def to_plain(config: DictConfig, journal: Journal, where: Where) -> dict[str, An
     problems = list(_unresolvable(config, raw, (), where))
     if problems:
         raise ConfigError(problems)
-    data = journal.reveal(OmegaConf.to_container(config, resolve=True))
+    data = journal.reveal(_with_numbers(OmegaConf.to_container(config, resolve=True), raw, composed_schema()))
     assert isinstance(data, dict)
     pipeline = data.get("pipeline")
     if isinstance(pipeline, dict) and HIDDEN_DEFAULTS in pipeline:
         data["pipeline"] = {(DEFAULTS if key == HIDDEN_DEFAULTS else key): value for key, value in pipeline.items()}
     return data
+
+
+def _with_numbers(value: Any, raw: Any, schema: Schema) -> Any:
+    """Return `value` with numbers for the texts that interpolations, as `${oc.env:SEED}`, gave to keys of numbers."""
+    if isinstance(value, dict) and isinstance(raw, dict):
+        known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        others = rest if isinstance(rest, dict) else {}
+        names = {key: DEFAULTS if key == HIDDEN_DEFAULTS else key for key in value}
+        return {key: _with_numbers(inner, raw.get(key), known.get(names[key], others)) for key, inner in value.items()}
+    if isinstance(value, list) and isinstance(raw, list):
+        items: Schema = next((branch["items"] for branch in branches_of(schema) if "items" in branch), {})
+        return [_with_numbers(inner, own, items) for inner, own in zip(value, raw, strict=True)]
+    if not isinstance(value, str) or not isinstance(raw, str) or "${" not in raw or not takes_numbers_only(schema):
+        return value
+    number = typed_text(value)
+    return number if isinstance(number, (int, float)) and not isinstance(number, bool) else value
 
 
 def _unresolvable(config: DictConfig, raw: Any, path: KeyPath, where: Where) -> Iterator[Problem]:

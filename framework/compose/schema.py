@@ -110,6 +110,22 @@ def fold_spellings(data: Any, schema: Schema) -> Any:
     return _fold_scalar(data, schema)
 
 
+def takes_numbers_only(schema: Schema) -> bool:
+    """Whether a key takes numbers (or lists of them) and no text."""
+    kinds = {kind for branch in branches_of(schema) for kind in _kinds_of(branch)}
+    return bool(kinds & {"integer", "number"}) and "string" not in kinds
+
+
+def branches_of(schema: Schema) -> list[Schema]:
+    """The schema itself and what it leaves the choice between."""
+    return [schema, *schema.get("oneOf", []), *schema.get("anyOf", [])]
+
+
+def _kinds_of(schema: Schema) -> list[str]:
+    kinds = schema.get("type", [])
+    return [kinds] if isinstance(kinds, str) else list(kinds)
+
+
 def _fold_scalar(value: Any, schema: Schema) -> Any:
     folded = value.strip().lower() if isinstance(value, str) else value
     if schema.get("x-off") and (folded is False or (isinstance(folded, str) and folded in _FALSE_TEXTS)):

@@ -37,8 +37,10 @@ def problems_of(error: Any) -> Iterator[Problem]:
             yield _not_one_of(key, value, error.validator_value)
         case "oneOf" | "anyOf":
             yield from _no_branch(error, key, value)
-        case "minimum" | "exclusiveMinimum":
+        case "minimum":
             yield Problem(key, f"must be at least {error.validator_value}, got {show(value)}")
+        case "exclusiveMinimum":
+            yield Problem(key, f"must be above {error.validator_value}, got {show(value)}")
         case "maximum":
             yield Problem(key, f"must be at most {error.validator_value}, got {show(value)}")
         case "pattern":
@@ -77,8 +79,19 @@ def _unknown_keys(path: KeyPath, value: Mapping[str, Any], schema: Mapping[str, 
             choices = [key for key in known if key != "defaults"]
             outer, dot, inner = str(name).partition(".")
             nested = f"in a file, write {inner} below {outer}" if dot and outer in choices else ""
-            hint = nested or did_you_mean(str(name), choices)
+            hint = nested or _request_key(str(name), known) or did_you_mean(str(name), choices)
             yield Problem(dotted((*path, name)), f"unknown key '{name}'", hint=hint)
+
+
+def _request_key(name: str, known: Mapping[str, Any]) -> str:
+    """The hint for a key of the request that stands at the top, unless a key of the top is meant."""
+    below = known.get("request", {}).get("properties", {})
+    if name in below:
+        return f"did you mean 'request.{name}'?"
+    near = did_you_mean(name, below)
+    if not near.startswith("did you mean '") or did_you_mean(name, known).startswith("did you mean '"):
+        return ""
+    return near.replace("'", "'request.", 1)
 
 
 def _wrong_type(key: str, value: Any, schema: Mapping[str, Any], types: Any) -> Problem:

@@ -201,6 +201,11 @@ def _scalar(text: str, style: str | None, literal: bool) -> Any:
     return text
 
 
+def typed_text(text: str) -> Any:
+    """What a plain scalar with this text is: a number, a boolean, null or the text itself."""
+    return _scalar(text.strip(), None, False)
+
+
 def _short(tag: str) -> str:
     return tag.replace("tag:yaml.org,2002:", "!!")
 
