@@ -55,6 +55,14 @@ class LayerwiseOffload:
         if preferred and not self._streamer.has_residents:
             self._streamer.start()
 
+    def expect_steps(self, done: int, total: int) -> None:
+        """`done` of `total` steps of the use are over."""
+        self._streamer.expect_steps(done, total)
+
+    def forget_length(self) -> None:
+        """The uses to come have more passes than those so far: keep the order of calls, not how many there were."""
+        self._streamer.forget_length()
+
     def prefetch(self, beside_active: bool) -> bool:
         """Fetch the head early; beside another component only what brings no residents."""
         if beside_active and not self._streamer.fits_beside:

@@ -35,6 +35,7 @@ class CallOrder:
     def start_use(self) -> None:
         """Forget where the last use stood, not what it taught."""
         self._passes: list[Pass] = []
+        self._total: int | None = None  # passes of this use, where somebody has said
         self._heard: list[int] = []
         self._on_track = True
         self._expect()
@@ -47,6 +48,19 @@ class CallOrder:
                 self._history = tuple(self._passes)
         self._in_pass = False
         self.start_use()
+
+    def forget_length(self) -> None:
+        """Expect passes like the last one, however many; between uses only."""
+        if self._history:
+            self._declared, self._history = self._history[-1], ()
+            self._expect()
+
+    def expect_steps(self, done: int, total: int) -> None:
+        """`done` of `total` steps of this use are over: expect as many passes in each of those to come."""
+        per_step, rest = divmod(len(self._passes), done)
+        if per_step and not rest and not self._heard:
+            self._total = per_step * total
+            self._expect()
 
     def start_pass(self) -> None:
         """The component's forward begins. One that broke off before teaches nothing."""
@@ -101,17 +115,19 @@ class CallOrder:
         number = len(self._passes)
         self._on_track = self._on_track and number < len(self._history) and self._history[number] == finished
         self._passes.append(finished)
+        if self._total is not None and len(self._passes) > self._total:
+            self._total = None  # there are more than was said
         self._heard = []
 
     def _expect(self) -> None:
         """Choose the pass to come and the one after it."""
         number = len(self._passes)
-        if self._on_track and number < len(self._history):
-            self._pass = self._history[number]
-            self._following = self._history[number + 1] if number + 1 < len(self._history) else ()
-        else:
-            self._pass = self._passes[-1] if self._passes else self._declared
-            self._following = self._pass
+        learned = self._history[number : number + 2] if self._on_track else ()
+        self._pass = learned[0] if learned else self._passes[-1] if self._passes else self._declared
+        ends = len(learned) == 1 if self._total is None else number + 1 >= self._total
+        self._following = () if ends else learned[-1] if len(learned) == 2 else self._pass
+        if number == self._total:
+            self._pass = ()
         self._position = 0
         self._table = self._windows(self._pass, self._following)
         self.window = self._table[0]

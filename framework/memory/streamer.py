@@ -155,6 +155,15 @@ class Streamer:
         if changed:
             raise changed_weight(self.component, changed)
 
+    def expect_steps(self, done: int, total: int) -> None:
+        """`done` of `total` steps of the use are over: what is not needed after the last one is not fetched again."""
+        if self._active and self._all is None:
+            self._order.expect_steps(done, total)
+
+    def forget_length(self) -> None:
+        """Keep what was learned of a pass, and forget how many a use has."""
+        self._order.forget_length()
+
     def _close(self, keep: bool) -> list[str]:
         self._active = False
         self._ring.hungry.pop(self, None)

@@ -12,6 +12,7 @@ from framework.graph import Node
 from framework.runtime.events import EventBus, Note, StepDone
 from framework.runtime.family import Family
 from framework.runtime.finite import FiniteWatch
+from framework.runtime.phases import has_phases, steps_before_switch
 from framework.runtime.prompt_cache import PromptCache
 from framework.runtime.residency import ResidencyManager
 from framework.runtime.store import ComponentStore
@@ -57,6 +58,7 @@ class StageContext:
         self.arguments = arguments
         self.watch = FiniteWatch()
         self.current_step: tuple[int, int] | None = None
+        self._before_switch: int | None = None
         self._node = node
         self._store = store
         self._family = family
@@ -126,12 +128,17 @@ class StageContext:
     def step(self, step: int, num_steps: int, values: Any = None) -> None:
         """Report the end of a step, counted from 1, and stop here if the user asked or `values` hold no numbers."""
         self.current_step = (step, num_steps)
-        self._residency.mark_step(step + 1)
+        self._residency.finish_step(step, num_steps, self._num_before_switch(step))
         self._events.emit(StepDone(self.request_index, self.stage, step, num_steps))
         bad = self.watch.add(f"at step {step} of {num_steps}", values)
         if bad is not None:
             raise self.non_finite(bad)
         self._check()
+
+    def _num_before_switch(self, step: int) -> int | None:
+        if step == 1 and has_phases(self._node.component_uses):
+            self._before_switch = steps_before_switch(self._store.options, self._store.components.get("scheduler"))
+        return self._before_switch
 
     @contextmanager
     def watch_outputs(self, module: nn.Module | None, name: str) -> Iterator[None]:

@@ -3,7 +3,8 @@
 The scheduler knows no sink: it emits, and an event nobody hears costs one truth test.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -152,10 +153,20 @@ class EventBus:
 
     def __init__(self, *sinks: Sink) -> None:
         self._sinks = list(sinks)
+        self._muted = False
 
     def subscribe(self, sink: Sink) -> None:
         self._sinks.append(sink)
 
     def emit(self, event: Event) -> None:
-        for sink in self._sinks:
+        for sink in () if self._muted else self._sinks:
             sink(event)
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Deliver nothing in the block: what happens there is not part of any request."""
+        self._muted = True
+        try:
+            yield
+        finally:
+            self._muted = False

@@ -4,7 +4,7 @@ They are built before the first request and outside inference mode: weights made
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,6 +105,28 @@ class Placed:
                 idle -= getattr(strategy, "kept_ring_bytes", 0)  # whoever uses the ring next has it in its own figure
             found[component] = Footprint(used, idle)
         return found
+
+    def fitting_beside_a_request(self, components: Iterable[str]) -> frozenset[str]:
+        """Return those of `components` that the device could hold in use even at the peak that has been measured."""
+        figures, footprints = self.resources.platform.memory(), self.footprints()
+        spare = figures.free_bytes + figures.allocated_bytes - figures.peak_bytes
+        chosen = []
+        for component in components:
+            more = footprints[component].used_bytes - footprints[component].idle_bytes
+            if self.resources.platform.unified or more <= spare:
+                chosen.append(component)
+                spare -= more
+        return frozenset(chosen)
+
+    def expect_steps(self, component: str, done: int, total: int) -> None:
+        """`done` of the `total` steps of the component's use are over, each with as many calls."""
+        expect: Callable[[int, int], None] | None = getattr(self._built[component][1], "expect_steps", None)
+        if expect is not None:
+            expect(done, total)
+
+    def forget_length(self, component: str) -> None:
+        """A use was shorter than those to come: keep the order of its calls, not their number."""
+        _optional(self._built[component][1], "forget_length")()
 
     def misplaced(self, component: str) -> list[str]:
         """Return the tensors of `component` that are not where its strategy has put them."""

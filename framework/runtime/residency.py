@@ -82,6 +82,7 @@ class ResidencyManager:
         self._armed: dict[str, ComponentUse] = {}
         self._prefetched: dict[str, str] = {}  # component -> stage that it was fetched for
         self._seen: dict[str, ComponentUse] = {}
+        self._ready: dict[str, ComponentUse] = {}  # what a warm-up has left ready for the request after it
         self.current_component: str | None = None  # the one that is running now
         self.last_component: str | None = None  # the last one of this stage that ran
 
@@ -114,6 +115,19 @@ class ResidencyManager:
         """Say which step of the stage's loop runs now, for the log of moves."""
         self._platform.mark(step=step)
 
+    def finish_step(self, step: int, num_steps: int, num_before_switch: int | None) -> None:
+        """Step `step` of `num_steps`, counted from 1, is over; the second phase begins after `num_before_switch`.
+
+        Told when the last step of a phase comes, the streamer makes room for the head of the next phase's component,
+        in the first request too: it is in the order of its declared layers then.
+        """
+        first, last = (0, num_steps)
+        if num_before_switch is not None:
+            first, last = (0, num_before_switch) if step <= num_before_switch else (num_before_switch, num_steps)
+        for opened in self._open.values():
+            self._placed.expect_steps(opened.use.component, step - first, last - first)
+        self.mark_step(step + 1)
+
     def end_stage(self) -> None:
         """Finish the stage's uses, but hand over those which the next stage declares too; then audit."""
         assert self._node is not None, "a stage that did not begin"
@@ -135,10 +149,16 @@ class ResidencyManager:
         for hook in self._store.hooks.values():
             hook.on_call = hook.on_return = hook.on_cast = None
         self._armed.clear()
-        self._timeline.finish(complete=self._num_ended == len(self._nodes))
-        preferred = self._preferred()
+        complete = self._num_ended == len(self._nodes)
+        self._timeline.finish(complete and (self._timeline.heard_all or not self._warmup))
         steps: list[Callable[[], None]] = [partial(self._end, key) for key in reversed(list(self._open))]
-        steps += [partial(self._finish_component, name, name in preferred) for name in self._seen]
+        for name, use in self._ready.items():
+            self._seen.setdefault(name, use)  # left ready and not asked for: it is idle again after this request
+        ready = self._ready_after_warmup()
+        self._ready = {name: self._seen[name] for name in ready}
+        steps += [partial(self._finish_component, name, name in ready) for name in self._seen]
+        if self._warmup:
+            steps += [partial(self._placed.forget_length, name) for name in self._seen]
         steps.append(partial(self._audit, f"after request {self._request + 1}"))
         errors: list[Exception] = []
         for step in steps:
@@ -234,6 +254,7 @@ class ResidencyManager:
                     opened.strategy.finish_use()
         self._prefetched.pop(component, None)
         self._seen.pop(component, None)
+        self._ready.pop(component, None)
         self._placed.forget(component)
 
     # Inside
@@ -319,10 +340,10 @@ class ResidencyManager:
             with outside_inference():
                 self._strategy(name).finish_use()
 
-    def _finish_component(self, component: str, preferred: bool) -> None:
-        if not self._keeps(self._seen[component]):
+    def _finish_component(self, component: str, ready: bool) -> None:
+        if not (ready and self._keeps(self._seen[component])):
             with outside_inference():
-                self._strategy(component).finish_request(preferred)
+                self._strategy(component).finish_request(ready)
 
     def _strategy(self, component: str) -> Strategy:
         return self._placed.strategy(component, self._store.module(component))
@@ -348,6 +369,12 @@ class ResidencyManager:
     def _keeps(self, use: ComponentUse) -> bool:
         """After a warm-up some components stay for the first real request."""
         return self._warmup and use.keep_ready_after_warmup
+
+    def _ready_after_warmup(self) -> frozenset[str]:
+        """Components that are kept or preferred, as far as that can do the first real request no harm."""
+        preferred = self._preferred()
+        wanted = [name for name, use in self._seen.items() if name in preferred or self._keeps(use)]
+        return self._placed.fitting_beside_a_request(wanted) if wanted else frozenset()
 
     def _preferred(self) -> set[str]:
         """Components to be ready after a warm-up: the flagged ones, else that of the first use."""

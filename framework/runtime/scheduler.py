@@ -1,5 +1,6 @@
 """Runs the requests of a spec through its graph, stage by stage. Imports torch; knows no sink and no file."""
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from framework.runtime.budget import bounded, disk_bytes
 from framework.runtime.context import StageContext, Writer
 from framework.runtime.events import (
     EventBus,
+    Note,
     RequestFinished,
     RequestStarted,
     StageFinished,
@@ -122,6 +124,8 @@ def _run_all(
         loras=spec.loras,
     )
     requests = [with_seeds(request) for request in spec.requests]
+    if spec.warmup:
+        run.warm_up(requests[0])
     return RunResult(tuple(run.request(index, requests) for index in range(len(requests))))
 
 
@@ -130,6 +134,14 @@ def with_seeds(request: RequestSpec) -> RequestSpec:
     if request.seeds is not None:
         return request
     return replace(request, seeds=tuple(secrets.randbits(SEED_BITS) for _ in range(request.num_outputs)))
+
+
+def with_fewest_steps(request: RequestSpec) -> RequestSpec:
+    """Return the request with one step, or with as many as leave one where `strength` skips some."""
+    if request.num_inference_steps is None:
+        return request
+    fewest = 1 if not request.strength else math.ceil(1 / request.strength)
+    return replace(request, num_inference_steps=min(request.num_inference_steps, fewest))
 
 
 def _cache(spec: RunSpec, given: PromptCache | None, device: str) -> PromptCache | None:
@@ -164,7 +176,21 @@ class _Run:
     edits: WeightEdits | None
     loras: Sequence[LoraSpec]
 
-    def request(self, index: int, requests: Sequence[RequestSpec]) -> RequestResult:
+    def warm_up(self, first: RequestSpec) -> None:
+        """Run the first request once with as few steps as it can; nothing of it is kept but weights where they are.
+
+        Its embeddings are not kept either: the first real request is to do all that any request does.
+        """
+        request = with_fewest_steps(first)
+        steps = request.num_inference_steps
+        short = "" if steps is None else f" with {steps} step{'s' * (steps > 1)}"
+        self.events.emit(Note(f"warm-up: the first request once{short}, nothing of it is kept"))
+        started = time.perf_counter()
+        with self.events.muted():
+            replace(self, writer=None, prompt_cache=None, keep=frozenset()).request(0, [request], warmup=True)
+        self.events.emit(Note(f"warm-up done in {time.perf_counter() - started:.1f} s"))
+
+    def request(self, index: int, requests: Sequence[RequestSpec], warmup: bool = False) -> RequestResult:
         request = requests[index]
         assert request.seeds is not None
         self.check()
@@ -176,7 +202,7 @@ class _Run:
         stage_seconds: dict[str, float] = {}
         values: dict[str, Value] = {}
         try:
-            self.residency.begin_request(self.graph, index)
+            self.residency.begin_request(self.graph, index, warmup)
             for position, node in enumerate(self.graph.nodes):
                 values |= self._stage(position, node, index, request, values, stage_seconds)
                 self._drop(position, values)

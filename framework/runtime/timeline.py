@@ -56,6 +56,11 @@ class Timeline:
         """Nothing later will run: expect no more."""
         self._position = len(self._order)
 
+    @property
+    def heard_all(self) -> bool:
+        """Whether every declared use has begun in this request."""
+        return {key_of(use) for _, use in self._declared} <= {key_of(use) for _, use in self._heard}
+
     def finish(self, complete: bool) -> None:
         """The request has ended; only a complete one teaches."""
         if complete and self._heard:

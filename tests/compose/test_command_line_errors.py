@@ -42,18 +42,13 @@ CASES = {
     "ever instantiated from a config; this key is refused",
     "pipeline@x=wan2": "(from the command line: pipeline@x=wan2): pipeline@x: a group cannot be put into another "
     "package; write pipeline=",
-    "pin_cpu_memory=false": "(from the command line: pin_cpu_memory=false): budget.pinned: not part of this version: "
-    "budgets need the planner; remove it",
-    "budget.device=8GiB": "(from the command line: budget.device=8GiB): budget.device: not part of this version: "
-    "budgets need the planner; remove it",
+    "budget.device=-1": "(from the command line: budget.device=-1): budget.device: must be at least 0, got -1",
     "checkpoint.every_steps=2": "(from the command line: checkpoint.every_steps=2): checkpoint.every_steps: not part "
     "of this version: checkpoints need resumable runs; remove it",
-    "numerics.quantize={transformer: nf4}": "(from the command line: numerics.quantize={transformer: nf4}): "
-    "numerics.quantize.transformer: not part of this version: quantised loading is not built yet; remove it",
+    "numerics.quantize={transformer: bnb-nf5}": "(from the command line: numerics.quantize={transformer: bnb-nf5}): "
+    "numerics.quantize.transformer.method: unknown method 'bnb-nf5'; did you mean 'bnb-nf4'?",
     "numerics.compile=blocks": "(from the command line: numerics.compile=blocks): numerics.compile: not part of this "
     "version: nothing is compiled yet; remove it",
-    "warmup_mode=request": "(from the command line: warmup_mode=request): warmup: not part of this version: a warm-up "
-    "request needs the residency engine; remove it",
     "prompt=caf\udce9": "(from the command line: 'prompt=caf\\udce9'): the word is not UTF-8 text",
     "prompt=@/dev/zero": "(from the command line: prompt=@/dev/zero): prompt: '/dev/zero' holds more than 1048576 "
     "bytes of text",

@@ -116,3 +116,43 @@ def test_the_rest_of_the_pass_and_the_next_lie_ahead() -> None:
     calls.start_pass()
     calls.call(0)
     assert calls.ahead() == (1, 2, 0, 1, 2)
+
+
+def test_told_of_the_last_step_it_expects_no_pass_after_it() -> None:
+    calls = order()
+    run(calls, [0, 1, 2, 3], [0, 1, 2, 3])
+    calls.expect_steps(done=1, total=2)  # two passes in each
+    assert run(calls, [0, 1, 2, 3])[-1] == (0, 1)
+    assert run(calls, [0, 1, 2, 3])[1:] == [(2, 3), (3,), ()]
+
+
+def test_what_is_said_of_steps_beats_the_length_of_the_last_use() -> None:
+    calls = order()
+    run(calls, *[[0, 1, 2, 3]] * 2)
+    calls.finish_use()
+    run(calls, [0, 1, 2, 3])
+    calls.expect_steps(done=1, total=4)
+    assert run(calls, [0, 1, 2, 3])[-1] == (0, 1)
+
+
+def test_more_passes_than_were_said_are_expected_as_before() -> None:
+    calls = order()
+    run(calls, [0, 1, 2, 3])
+    calls.expect_steps(done=1, total=2)
+    run(calls, *[[0, 1, 2, 3]] * 2)
+    assert run(calls, [0, 1, 2, 3])[-1] == (0, 1)
+
+
+def test_a_component_that_is_not_called_in_every_step_is_left_alone() -> None:
+    calls = order()
+    run(calls, [0, 1, 2, 3])
+    calls.expect_steps(done=2, total=4)
+    assert run(calls, [0, 1, 2, 3])[-1] == (0, 1)
+
+
+def test_after_a_short_use_the_order_of_a_pass_is_kept_and_their_number_forgotten() -> None:
+    calls = order()
+    run(calls, [3, 2, 1, 0])
+    calls.finish_use()
+    calls.forget_length()
+    assert run(calls, [3, 2, 1, 0])[-1] == (3, 2)

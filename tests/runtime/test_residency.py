@@ -414,3 +414,26 @@ def test_on_the_cpu_all_is_resident_and_one_line_says_so() -> None:
     assert bench.events == [
         Note("on the CPU every component is resident; no effect for a (layerwise-offload), b (component-offload)")
     ]
+
+
+def test_what_a_warmup_left_ready_and_nobody_used_is_idle_after_the_first_request() -> None:
+    bench = Bench(node("one", use("a", at_entry=False)))
+    bench.manager.begin_request(bench.graph, 0, warmup=True)
+    bench.manager.begin_stage(0)
+    with bench.manager.uses_at_call():
+        bench.call("a")
+    bench.manager.end_stage()
+    bench.manager.finish_request()
+    assert CALLS[-1] == "a.finish_request True"
+    bench.manager.begin_request(bench.graph, 1)
+    bench.manager.begin_stage(0)
+    bench.manager.end_stage()
+    bench.manager.finish_request()
+    assert CALLS[-1] == "a.finish_request"
+    assert CALLS.count("a.prepare") == 1
+
+
+def test_nothing_stays_ready_that_the_measured_peak_leaves_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(node("one", use("a")), node("two", use("b", keep_ready_after_warmup=True)))
+    monkeypatch.setattr(Placed, "fitting_beside_a_request", lambda placed, components: frozenset())
+    assert finish_all(bench, warmup=True) == ["a.finish_request", "b.finish_request"]
