@@ -16,6 +16,7 @@ from framework.compose.listed import with_listed_components
 from framework.compose.overrides import Override, read_overrides, refuse_swept_texts
 from framework.compose.plugins import announce_entry_points, load_plugins, plugins_of_environment
 from framework.compose.provenance import Provenance, trace
+from framework.compose.quantize import build_quantize, method_names, quantize_notes, quantize_problems
 from framework.compose.refusals import refuse_forbidden_data
 from framework.compose.repeats import refuse_repeats
 from framework.compose.request_keys import check_request_keys
@@ -27,6 +28,7 @@ from framework.compose.stated_components import taken_away, unused
 from framework.compose.text import is_text_key
 from framework.errors import ConfigError, Origin, Problem
 from framework.graph import Graph, build_graph
+from framework.quantization import Quantization
 from framework.spec import LoraSpec, PipelineSpec, RequestSpec, RunSpec
 
 if TYPE_CHECKING:
@@ -108,7 +110,12 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     loras = _collect(problems, lambda: build_loras(data, provenance.locate))
     requests = _collect(problems, lambda: build_requests(data, provenance.locate))
     notes = _collect(problems, lambda: check_request_keys(data, pipeline, graph, provenance.locate)) if graph else ()
-    resolution = graph and _collect(problems, lambda: _resolve(data, provenance, pipeline, graph, machine))
+    used = graph.used_components() if graph else frozenset(pipeline.components)
+    quantized = _collect(problems, lambda: build_quantize(data, pipeline, used, provenance.locate)) or {}
+    resolution = graph and _collect(problems, lambda: _resolve(data, provenance, pipeline, graph, quantized, machine))
+    if resolution:
+        device = data.get("device") or "auto"
+        problems += quantize_problems(quantized, resolution.placements, device, provenance.locate)
     if problems:
         raise ConfigError(dict.fromkeys(in_its_file(problem, provenance.places) for problem in problems))
     assert requests is not None
@@ -116,7 +123,8 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     assert graph is not None
     notes = (*notes, *unused(pipeline, graph, provenance.locate))
     lines = (str(in_its_file(note, provenance.places)) for note in notes)
-    return _spec(data, provenance, pipeline, requests, loras, replace(resolution, notes=(*resolution.notes, *lines)))
+    resolution = replace(resolution, notes=(*resolution.notes, *lines, *quantize_notes(quantized)))
+    return _spec(data, provenance, pipeline, requests, loras, quantized, resolution)
 
 
 def checked_data(composed: Composed) -> dict[str, Any]:
@@ -175,9 +183,14 @@ def _collect(problems: list[Problem], step: Callable[[], Any]) -> Any:
 
 
 def _resolve(
-    data: Mapping[str, Any], provenance: Provenance, pipeline: PipelineSpec, graph: Graph, machine: MachineFacts | None
+    data: Mapping[str, Any],
+    provenance: Provenance,
+    pipeline: PipelineSpec,
+    graph: Graph,
+    quantized: Mapping[str, Quantization],
+    machine: MachineFacts | None,
 ) -> Resolution:
-    facts = component_facts(pipeline, graph, (data.get("numerics") or {}).get("quantize"))
+    facts = component_facts(pipeline, graph, method_names(quantized))
     return resolve(build_sources(data, provenance), facts, machine or _machine_of(data.get("device") or "auto"))
 
 
@@ -193,6 +206,7 @@ def _spec(
     pipeline: PipelineSpec,
     requests: tuple[RequestSpec, ...],
     loras: tuple[LoraSpec, ...],
+    quantized: Mapping[str, Quantization],
     resolution: Resolution,
 ) -> RunSpec:
     cache = data.get("prompt_cache") or {}
@@ -201,7 +215,7 @@ def _spec(
         pipeline=pipeline,
         requests=requests,
         placements=resolution.placements,
-        numerics=build_numerics(data.get("numerics") or {}),
+        numerics=replace(build_numerics(data.get("numerics") or {}), quantize=quantized),
         output=build_output(data.get("output") or {}),
         device=data.get("device") or "auto",
         loras=loras,
