@@ -1,6 +1,7 @@
 """Sizes and dtypes of a component's weights, read from safetensors headers without a tensor. No torch."""
 
 import json
+import os
 import struct
 from collections import Counter
 from pathlib import Path
@@ -65,13 +66,30 @@ def tensor_names(file: Path) -> tuple[str, ...]:
 
 
 def read_header(file: Path) -> dict[str, dict[str, Any]]:
-    """Return the header of a safetensors file. Raises `LoadError` naming the file for anything else."""
+    """Return the header of a safetensors file. Raises `LoadError` naming the file for anything else, and for a file
+    that ends before its last tensor."""
     try:
         with file.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > LARGEST_HEADER_BYTES:
                 raise ValueError(f"a header of {length} bytes")
-            header: dict[str, dict[str, Any]] = json.loads(stream.read(length))
-            return header
-    except (OSError, ValueError, struct.error) as error:
+            text = stream.read(length)
+            size = os.fstat(stream.fileno()).st_size
+        if len(text) < length:
+            raise LoadError(_cut_short(file, f"at least {8 + length}", size))
+        header: dict[str, dict[str, Any]] = json.loads(text)
+        expected = 8 + length + max((_end_of(entry) for entry in header.values()), default=0)
+    except (OSError, ValueError, TypeError, AttributeError, struct.error) as error:
         raise LoadError(f"{file}: not a safetensors file: {error}") from error
+    if size < expected:
+        raise LoadError(_cut_short(file, str(expected), size))
+    return header
+
+
+def _end_of(entry: dict[str, Any]) -> int:
+    """Where the tensor of a header's entry ends, in bytes after the header; 0 for the entry of metadata."""
+    return int(entry.get("data_offsets", (0, 0))[1])
+
+
+def _cut_short(file: Path, expected: str, found: int) -> str:
+    return f"{file}: the file is cut short: {expected} bytes are expected, {found} are there; fetch it again"

@@ -42,6 +42,17 @@ def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
         dtype_bytes((file,))
 
 
+@pytest.mark.parametrize(("kept", "expected"), [(-5, "{size}"), (-13, "{size}"), (40, r"at least \d+")])
+def test_a_file_that_is_cut_short_is_named_with_both_sizes(tmp_path: Path, kept: int, expected: str) -> None:
+    file = tmp_path / "model.safetensors"
+    save_file({"a": torch.zeros(3), "b": torch.zeros(2)}, file, metadata={"format": "pt"})
+    whole = file.read_bytes()
+    file.write_bytes(whole[:kept])
+    sizes = f"{expected.format(size=len(whole))} bytes are expected, {len(whole[:kept])} are there; fetch it again$"
+    with pytest.raises(LoadError, match=rf"model\.safetensors: the file is cut short: {sizes}"):
+        dtype_bytes((file,))
+
+
 def test_pickles_are_told_by_their_suffix(tmp_path: Path) -> None:
     for name in ("a.bin", "b.ckpt", "c.pt", "d.safetensors", "config.json"):
         (tmp_path / name).touch()
