@@ -10,6 +10,9 @@ STAGING_BYTES = 32 * 1024**2
 STAGING_BUFFERS = 2
 """Page-locked buffers that unpinned bytes pass through (`framework.memory.courier`)."""
 
+FOLLOWED = 3
+"""Windows of one copy that are followed one by one, until host and bus have found their pace."""
+
 PINNED, PAGEABLE, MAPPED = "pinned", "pageable", "mapped"
 
 
@@ -60,17 +63,34 @@ class Clock:
         self.moved_bytes += size_bytes
         if tier == PINNED:
             return self._copy(size_bytes, free)
-        per_byte = self.rates.stage_s if tier == PAGEABLE else self.rates.stage_s + self.rates.disk_s
-        left = size_bytes
-        while left > 0:
-            window = min(left, STAGING_BYTES)
-            left -= window
-            self.host = max(self.host, self._buffers[self._turn]) + window * per_byte
-            self.host_s += window * self.rates.stage_s
-            self.disk_s += window * (per_byte - self.rates.stage_s)
-            self._buffers[self._turn] = self._copy(window, free)
-            self._turn = (self._turn + 1) % STAGING_BUFFERS
+        read_s = self.rates.disk_s if tier == MAPPED else 0.0
+        self.host_s += size_bytes * self.rates.stage_s
+        self.disk_s += size_bytes * read_s
+        whole, part = divmod(size_bytes, STAGING_BYTES)
+        per_byte = self.rates.stage_s + read_s
+        for _ in range(min(whole, FOLLOWED)):
+            self._stage(STAGING_BYTES, per_byte, free)
+        if whole > FOLLOWED:
+            self._stage_more(whole - FOLLOWED, per_byte)
+        if part:
+            self._stage(part, per_byte, free)
         return self.copy
+
+    def _stage(self, size_bytes: int, per_byte: float, free: float) -> None:
+        """Let the host fill a staging buffer, once it is free, and copy it from there."""
+        self.host = max(self.host, self._buffers[self._turn]) + size_bytes * per_byte
+        self._buffers[self._turn] = self._copy(size_bytes, free)
+        self._turn = (self._turn + 1) % STAGING_BUFFERS
+
+    def _stage_more(self, count: int, per_byte: float) -> None:
+        """Later windows of a long copy: each takes as long as the slower of host and bus."""
+        seconds = STAGING_BYTES * self.rates.pinned_s
+        growth = count * max(STAGING_BYTES * per_byte + self.rates.launch_s, seconds)
+        self.host += growth
+        self.copy += growth
+        self.copy_s += count * seconds
+        self.engine += growth * self.rates.blocked
+        self._buffers = [time + growth for time in self._buffers]
 
     def _copy(self, size_bytes: int, free: float) -> float:
         rates = self.rates

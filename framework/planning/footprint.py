@@ -56,7 +56,8 @@ def streamed_of(sizes: ComponentSizes, choice: Choice) -> frozenset[int]:
     counts = _per_stack(sizes, choice.resident)
     knobs = Knobs(_per_stack(sizes, choice.prefetch), counts, policy=choice.policy)
     own = [[layer.size_bytes for layer in stack.layers] for stack in sizes.stacks]
-    return frozenset(i for i in knobs.streamed(own) if layer_sizes(sizes)[i])
+    flat = [size for stack in own for size in stack]
+    return frozenset(i for i in knobs.streamed(own) if flat[i])
 
 
 def footprint(sizes: ComponentSizes, choice: Choice, parked: bool = False) -> Footprint:

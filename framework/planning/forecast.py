@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from framework.planning.facts import Choice, Forecast, StageForecast
 from framework.planning.host import HostUse, file_bytes, host_use
 from framework.planning.memory import StagePeak, stage_peaks
-from framework.planning.problem import RESIDENT, PlanProblem
+from framework.planning.problem import PlanProblem
 from framework.planning.rates import Rates, rates_of
 from framework.planning.streaming import Traffic
-from framework.planning.timing import Cost, load_seconds, span_costs
+from framework.planning.timing import Cost, Passes, load_seconds, span_costs
 from framework.planning.uses import Life, live_through
 
 NO_TRAFFIC = Traffic((), ())
@@ -35,32 +35,27 @@ def forecast(
         peak_bytes=max((stage.peak_bytes for stage in stages), default=0),
         pinned_bytes=host.pinned_bytes,
         host_bytes=host.host_bytes,
-        disk_bytes=_disk_bytes(problem, choices, costs, host, rates),
+        disk_bytes=_disk_bytes(problem, costs, rates),
         unknown=problem.unknown,
     )
 
 
 def _costs(problem: PlanProblem, choices: Mapping[str, Choice], life: Life, host: HostUse, rates: Rates) -> list[Cost]:
     found: list[Cost] = []
+    passes: Passes = {}
     for span in life.spans:
         sizes = problem.components.get(span.component)
         if sizes is not None and span.component in choices:
             traffic = host.traffic.get(span.component, NO_TRAFFIC)
             parked = span.component in problem.parked
-            found += span_costs(span, sizes, choices[span.component], traffic, rates, parked)
+            found += span_costs(span, sizes, choices[span.component], traffic, rates, parked, passes)
     return found
 
 
-def _disk_bytes(
-    problem: PlanProblem, choices: Mapping[str, Choice], costs: list[Cost], host: HostUse, rates: Rates
-) -> int:
+def _disk_bytes(problem: PlanProblem, costs: list[Cost], rates: Rates) -> int:
     """Bytes read from disk: once to load, and again for whatever stays in its file."""
     again = sum(cost.disk_s for cost in costs) / rates.disk_s
-    once = sum(
-        file_bytes(problem.components[name])
-        for name in problem.known
-        if choices[name].mode == RESIDENT or name not in host.mapped
-    )
+    once = sum(file_bytes(problem.components[name]) for name in problem.known)
     return once + round(again)
 
 

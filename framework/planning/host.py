@@ -22,13 +22,15 @@ ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "float8_e
 class HostUse:
     """Host bytes of a run. `host_bytes` is anonymous memory at its peak, `pinned_bytes` page-locked within it.
 
-    `transient_bytes` is what loading takes for a moment; `tiers` says where each parcel went.
+    `transient_bytes` is what loading takes for a moment, `over_bytes` what must be held beyond the host's budget: the
+    engine refuses that. `traffic` says where each parcel went.
     """
 
     host_bytes: int
     pinned_bytes: int
     table_bytes: int
     transient_bytes: int
+    over_bytes: int
     traffic: Mapping[str, Traffic]
 
     @property
@@ -83,7 +85,14 @@ def host_use(problem: PlanProblem, choices: Mapping[str, Choice]) -> HostUse:
             store.held += sizes.table_bytes
     staging = STAGING_BYTES * STAGING_BUFFERS if any(traffic_tiers(one) - {PINNED} for one in traffic.values()) else 0
     peak = max(store.peak, store.held) + staging
-    return HostUse(peak, store.ledger.granted_bytes + staging, tables, peak - store.held - staging, traffic)
+    return HostUse(
+        host_bytes=peak,
+        pinned_bytes=store.ledger.granted_bytes + staging,
+        table_bytes=tables,
+        transient_bytes=peak - store.held - staging,
+        over_bytes=max(0, store.held - problem.host_bytes),
+        traffic=traffic,
+    )
 
 
 class _Store:

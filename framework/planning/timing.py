@@ -4,7 +4,6 @@ Uses follow each other: copies of a use wait for the compute before it and the o
 the head of a second expert may come earlier, from the second request on: at most two copies.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from framework.planning.clock import MAPPED, PINNED, Clock
@@ -15,6 +14,9 @@ from framework.planning.problem import LAYERWISE, RESIDENT, WHOLE
 from framework.planning.rates import Rates
 from framework.planning.streaming import Pass, Ring, Traffic, repeat
 from framework.planning.uses import Span
+
+Passes = dict[int, Pass]
+"""The passes of calls, by the id of the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +33,23 @@ class Cost:
 
 
 def span_costs(
-    span: Span, sizes: ComponentSizes, choice: Choice, traffic: Traffic, rates: Rates, parked: bool = False
+    span: Span,
+    sizes: ComponentSizes,
+    choice: Choice,
+    traffic: Traffic,
+    rates: Rates,
+    parked: bool = False,
+    known: Passes | None = None,
 ) -> list[Cost]:
     """Return the cost of a use in each of the stages it reaches into; `parked`: even the rest has to come first."""
+    known = {} if known is None else known
     clock = Clock(rates)
     ring = _begin(clock, sizes, choice, traffic, parked)
     costs = []
     before = (0.0, 0.0, 0.0, 0.0, 0.0, 0)
     for number, (stage, calls) in enumerate(span.parts):
         for counted in calls:
-            steps = steps_of(counted.call, sizes, rates)
+            steps = steps_of(counted.call, sizes, rates, known)
             repeat(clock, ring, steps, counted.count)
         if number == len(span.parts) - 1:
             clock.let_compute_follow()
@@ -66,8 +75,17 @@ def _begin(clock: Clock, sizes: ComponentSizes, choice: Choice, traffic: Traffic
     return ring
 
 
-def steps_of(call: CallWork, sizes: ComponentSizes, rates: Rates) -> Pass:
-    """Return a call as a pass: its layers numbered through all stacks, with the work around them."""
+def steps_of(call: CallWork, sizes: ComponentSizes, rates: Rates, known: Passes) -> Pass:
+    """Return a call as a pass: its layers numbered through all stacks, with the work around them.
+
+    `known` keeps what has been worked out, for the same call and rates.
+    """
+    if id(call) not in known:
+        known[id(call)] = _steps(call, sizes, rates)
+    return known[id(call)]
+
+
+def _steps(call: CallWork, sizes: ComponentSizes, rates: Rates) -> Pass:
     first: dict[str, int] = {}
     number = 0
     for stack in sizes.stacks:
@@ -85,20 +103,15 @@ def steps_of(call: CallWork, sizes: ComponentSizes, rates: Rates) -> Pass:
 
 
 def load_seconds(sizes: ComponentSizes, choice: Choice, traffic: Traffic | None, rates: Rates) -> float:
-    """Return the time of bringing a component from a cold disk to where it stays between uses."""
+    """Return the time of bringing a component from a cold disk to where it stays between uses.
+
+    What stays in its file is read once here too: a first pass finds its pages only if somebody has read them.
+    """
     if choice.mode == RESIDENT or traffic is None:
         return file_bytes(sizes) * rates.disk_s + resident_bytes(sizes) * rates.pageable_s
     own = list(zip(traffic.layer_bytes, traffic.tiers, strict=True)) + list(traffic.rest)
     copied = sum(size for size, tier in own if tier != MAPPED)
-    whole = sum(size for size, _ in own)
-    share = copied / whole if whole else 1.0
-    seconds = file_bytes(sizes) * share * rates.disk_s + copied * rates.stage_s
+    seconds = file_bytes(sizes) * rates.disk_s + copied * rates.stage_s
     if choice.mode == LAYERWISE:
         seconds += sum(size * rates.pinned_s for size, tier in traffic.rest if tier == PINNED)
     return seconds
-
-
-def uniform(sizes: ComponentSizes, choice: Choice, layers: Iterable[int], rest: Iterable[int]) -> Traffic:
-    """Return the traffic of a component all of whose parcels have the tier of `choice`."""
-    own = tuple(layers)
-    return Traffic(own, (choice.tier,) * len(own), tuple((size, choice.tier) for size in rest))
