@@ -112,6 +112,7 @@ FAMILIES: Registry[Any] = Registry(
         "z_image": "stages.families.z_image:ZImageFamily",
         "wan": "stages.families.wan:WanFamily",
         "wan_i2v": "stages.families.wan_i2v:WanImageToVideoFamily",
+        "hunyuan_video15": "stages.families.hunyuan_video15:HunyuanVideo15Family",
         "ltx": "stages.families.ltx:LTXFamily",
         "ltx_i2v": "stages.families.ltx:LTXImageToVideoFamily",
         "sana": "stages.families.sana:SanaFamily",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny import flux, image_transformers, ltx, stable_diffusion, stable_diffusion_3, wan
+from tiny import flux, hunyuan, image_transformers, ltx, stable_diffusion, stable_diffusion_3, wan
 
 BUILDERS: Mapping[str, Callable[[], Any]] = {
     "wan21": wan.wan21,
@@ -30,6 +30,7 @@ BUILDERS: Mapping[str, Callable[[], Any]] = {
     "sana": image_transformers.sana,
     "sd15": stable_diffusion.sd15,
     "sdxl": stable_diffusion.sdxl,
+    "hunyuan_video15": hunyuan.hunyuan_video15,
     "ltx": ltx.ltx,
     "ltx_timed": ltx.ltx_timed,
 }
@@ -53,6 +54,7 @@ CALLS: Mapping[str, Mapping[str, Any]] = {
     "sana": image_transformers.SANA_CALL,
     "sd15": stable_diffusion.CALL,
     "sdxl": stable_diffusion.CALL,
+    "hunyuan_video15": hunyuan.CALL,
     "ltx": ltx.CALL,
     "ltx_timed": ltx.CALL,
 }

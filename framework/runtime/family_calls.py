@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from framework.errors import Problem, StageError
@@ -100,6 +101,25 @@ def step_reporter(ctx: "StageContext") -> StepCallback:
         return values
 
     return report
+
+
+@contextmanager
+def scheduler_steps(ctx: "StageContext", scheduler: Any) -> Iterator[None]:
+    """In this block every step of the scheduler is reported, for calls that have no callback."""
+    step = scheduler.step
+    counted = iter(range(1, 1 << 30))
+
+    def reporting(*args: Any, **kwargs: Any) -> Any:
+        result = step(*args, **kwargs)
+        number = next(counted)
+        ctx.step(number, max(number, len(scheduler.timesteps)), result[0])
+        return result
+
+    scheduler.step = reporting
+    try:
+        yield
+    finally:
+        del scheduler.step
 
 
 def not_multiples(request: RequestSpec, multiple: int) -> Iterator[Problem]:

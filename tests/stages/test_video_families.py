@@ -1,4 +1,4 @@
-"""LTX-Video and Sana from their packaged configs: the stages give the bytes of the plain call, latents and pixels."""
+"""Families of videos, and Sana, from their packaged configs: the stages give the bytes of the plain call."""
 
 import functools
 from collections.abc import Callable
@@ -11,11 +11,18 @@ import torch
 
 from framework.compose import compose
 from framework.errors import ConfigError
+from framework.runtime.events import StepDone, UseStarted
 from framework.runtime.run import check_requests
 from framework.spec import PipelineSpec, RequestSpec
 
 Named = Callable[[str], Any]
-PIPELINES = {"ltx": "ltx", "ltx_i2v": "ltx", "ltx_timed": "ltx_timed", "sana": "sana"}
+PIPELINES = {
+    "ltx": "ltx",
+    "ltx_i2v": "ltx",
+    "ltx_timed": "ltx_timed",
+    "sana": "sana",
+    "hunyuan_video15": "hunyuan_video15",
+}
 DECODE = {"decode_timestep": 0.05, "decode_noise_scale": 0.025}
 
 
@@ -40,6 +47,8 @@ def video_request(name: str, picture: str, **changes: Any) -> RequestSpec:
         fields |= {"num_frames": 9, "fps": 24}
     if name == "ltx_i2v":
         fields["image"] = picture
+    if name == "hunyuan_video15":
+        fields |= {"prompt": 'a sign that says "cat"', "max_sequence_length": None}
     return RequestSpec(**{**fields, **changes})
 
 
@@ -78,18 +87,23 @@ def plain_call(name: str, pipeline: Any, wanted: RequestSpec, output_type: str) 
     names = ("prompt", "negative_prompt", "height", "width", "num_frames", "num_inference_steps", "guidance_scale")
     arguments = {key: getattr(wanted, key) for key in names if getattr(wanted, key) is not None}
     generators = [torch.Generator().manual_seed(seed) for seed in wanted.seeds or ()]
-    if name == "sana":
-        extra: dict[str, Any] = {"use_resolution_binning": False, "num_images_per_prompt": len(generators)}
+    if name == "hunyuan_video15":
+        del arguments["guidance_scale"]
+        pipeline.guider = pipeline.guider.new(guidance_scale=wanted.guidance_scale)
+        extra: dict[str, Any] = {"num_videos_per_prompt": len(generators)}
+    elif name == "sana":
+        extra = {"use_resolution_binning": False, "num_images_per_prompt": len(generators)}
     else:
         extra = {"frame_rate": wanted.fps, "num_videos_per_prompt": len(generators)}
     if name == "ltx_timed":
         extra |= DECODE
     if wanted.image is not None:
         extra["image"] = [read_picture(wanted.image)] * len(generators)
+    if wanted.max_sequence_length is not None:
+        extra["max_sequence_length"] = wanted.max_sequence_length
     output = pipeline(
         **arguments,
         **extra,
-        max_sequence_length=wanted.max_sequence_length,
         generator=generators,
         output_type=output_type,
     )
@@ -104,6 +118,7 @@ def assert_equal(name: str, values: Any, pipeline: Any, wanted: RequestSpec) -> 
 
 RUNS = [(name, seeds) for name in PIPELINES for seeds in ((7,), (3, 4))]
 RUNS.remove(("ltx_timed", (3, 4)))  # the plain call tells the VAE one time for two videos and fails
+RUNS.remove(("hunyuan_video15", (3, 4)))  # the plain call gives its VAE two videos, and that fails
 
 
 @pytest.mark.parametrize(("name", "seeds"), RUNS)
@@ -115,6 +130,20 @@ def test_a_video_family_in_stages_equals_the_plain_call(
     assert_equal(name, result.requests[0].values, theirs(name), wanted)
 
 
+def test_two_videos_of_hunyuan_have_the_latents_of_the_plain_call_and_are_decoded_one_by_one(
+    loaded: Named, theirs: Named
+) -> None:
+    wanted = video_request("hunyuan_video15", "", seeds=(3, 4), num_outputs=2)
+    result, _ = spec_builders.run(loaded("hunyuan_video15"), wanted)
+    values, pipeline = result.requests[0].values, theirs("hunyuan_video15")
+    assert torch.equal(values["latents"].data, plain_call("hunyuan_video15", pipeline, wanted, "latent"))
+    with torch.inference_mode():
+        scaled = values["latents"].data[1:] / pipeline.vae.config.scaling_factor
+        decoded = pipeline.vae.decode(scaled, return_dict=False)[0]
+    pixels = pipeline.video_processor.postprocess_video(decoded, output_type="np")
+    assert torch.equal(values["frames"].data[1], torch.from_numpy(pixels[0]))
+
+
 def test_the_noise_that_a_timed_decoder_draws_follows_that_of_the_loop(loaded: Named, picture: str) -> None:
     two = video_request("ltx_timed", picture, seeds=(3, 7), num_outputs=2)
     one = video_request("ltx_timed", picture)
@@ -122,6 +151,26 @@ def test_the_noise_that_a_timed_decoder_draws_follows_that_of_the_loop(loaded: N
     alone, _ = spec_builders.run(loaded("ltx_timed"), one)
     difference = both.requests[0].values["frames"].data[1] - alone.requests[0].values["frames"].data[0]
     assert difference.abs().max() < 1e-3  # batches of two round otherwise than one
+
+
+@pytest.mark.parametrize("scale", [None, 1.0, 4.0])
+def test_the_guider_has_the_guidance_of_the_request_and_keeps_its_own_after_it(
+    scale: float | None, loaded: Named, theirs: Named
+) -> None:
+    wanted = video_request("hunyuan_video15", "", guidance_scale=scale)
+    result, recorder = spec_builders.run(loaded("hunyuan_video15"), wanted)
+    pipeline = theirs("hunyuan_video15")
+    pipeline.guider = pipeline.guider.new(guidance_scale=6.0 if scale is None else scale)
+    plain = video_request("hunyuan_video15", "", guidance_scale=6.0 if scale is None else scale)
+    assert_equal("hunyuan_video15", result.requests[0].values, pipeline, plain)
+    assert [(done.step, done.num_steps) for done in recorder.of(StepDone)] == [(1, 2), (2, 2)]
+    assert loaded("hunyuan_video15")[2].components["guider"].config.guidance_scale == 6.0
+
+
+def test_without_quotation_marks_the_byte_encoder_is_left_alone(loaded: Named) -> None:
+    wanted = [video_request("hunyuan_video15", "", prompt=text) for text in ("a cat", 'a "cat"')]
+    _, recorder = spec_builders.run(loaded("hunyuan_video15"), *wanted)
+    assert [use.request for use in recorder.of(UseStarted) if use.component == "text_encoder_2"] == [1]
 
 
 def test_a_negative_text_of_sana_never_comes_from_the_cache_of_positive_ones(loaded: Named, theirs: Named) -> None:
