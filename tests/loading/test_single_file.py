@@ -234,3 +234,20 @@ def test_a_used_component_that_is_left_out_is_named_unless_it_is_optional(base: 
     parts = {name: ComponentSpec(name=name) for name in ("transformer", "vae")}
     parts["text_encoder"] = ComponentSpec(name="text_encoder", optional=True)
     assert load(folder, None, components=parts).components["text_encoder"] is None
+
+
+# Adapters
+
+
+def test_an_adapter_is_read_from_the_hubs_cache(cached: Path) -> None:
+    from framework.loading.adapters import read_adapter
+
+    halves = {"transformer.a.lora_A.weight": torch.ones(1, 2), "transformer.a.lora_B.weight": torch.ones(2, 1)}
+    save_file(halves, cached / "style.safetensors")
+    for source in ("me/other", "me/other@c0ffee", "me/other/style.safetensors"):
+        assert set(read_adapter(Path(source), ["transformer"]).deltas["transformer"]) == {"a"}
+    with pytest.raises(LoadError, match="'me/gone' is not on this machine; get it with `framework download`"):
+        read_adapter(Path("me/gone"), ["transformer"])
+    save_file(halves, cached / "other.safetensors")
+    with pytest.raises(LoadError, match=r"has other\.safetensors, style\.safetensors; name it"):
+        read_adapter(Path("me/other"), ["transformer"])
