@@ -118,14 +118,14 @@ def run(loaded: tuple[PipelineSpec, Graph, Any], *requests: RequestSpec, **optio
     return result, recorder
 
 
-def plain(folder: Path) -> Any:
-    """diffusers' own pipeline in float32 with 64-byte aligned weights."""
+def plain(folder: Path, **parts: Any) -> Any:
+    """diffusers' own pipeline in float32 with 64-byte aligned weights; `parts` replace components of the folder."""
     import torch
     from diffusers import DiffusionPipeline
 
     from framework.loading.weights import own_weights
 
-    loaded = DiffusionPipeline.from_pretrained(folder, dtype=torch.float32)
+    loaded = DiffusionPipeline.from_pretrained(folder, dtype=torch.float32, **parts)
     for component in loaded.components.values():
         if isinstance(component, torch.nn.Module):
             own_weights(component)

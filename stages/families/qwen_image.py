@@ -12,9 +12,9 @@ from framework.runtime.image_family import PackedImageFamily, pictures
 from framework.values import Embeddings, Frames, Latents
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from torch import Tensor
+    from torch import Generator, Tensor
 
     from framework.runtime.context import StageContext
 
@@ -46,6 +46,22 @@ class QwenImageFamily(PackedImageFamily):
 
     def guidance(self, ctx: "StageContext") -> dict[str, Any]:
         return {"true_cfg_scale": _scale(ctx) if self.needs_negative(ctx) else 1.0}
+
+    def call(
+        self,
+        ctx: "StageContext",
+        view: Any,
+        prompt_embeds: "Tensor | Embeddings",
+        negative_prompt_embeds: "Tensor | Embeddings | None",
+        generators: "Sequence[Generator]",
+    ) -> dict[str, Any]:
+        """An absent mask is given as one of ones, which the pipeline drops; it would warn about none."""
+        arguments = super().call(ctx, view, prompt_embeds, negative_prompt_embeds, generators)
+        for name in ("prompt_embeds", "negative_prompt_embeds"):
+            if name in arguments:
+                embeds: Tensor = arguments[name]
+                arguments.setdefault(f"{name}_mask", embeds.new_ones(embeds.shape[:2]).long())
+        return arguments
 
     def encode(self, ctx: "StageContext", text: str) -> Embeddings:
         """The language model's last layer without the template's head, `(1, tokens, width)`."""

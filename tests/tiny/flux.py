@@ -1,4 +1,4 @@
-"""FLUX.1 (double and single blocks, with guidance embeds and without), Kontext and FLUX.2 Klein. Imports diffusers in functions."""
+"""FLUX.1 (double and single blocks), schnell, Kontext and FLUX.2 Klein. Imports diffusers inside its functions."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ from tiny.stable_diffusion import kl_vae
 from tiny.tokenizers import gemma_tokenizer, qwen_tokenizer
 
 _SIZES = {"prompt": "a cat", "height": 32, "width": 32, "num_inference_steps": 2}
-QWEN_CALL = {**_SIZES, "negative_prompt": " ", "true_cfg_scale": 3.0, "max_sequence_length": 64}
+QWEN_CALL = {**_SIZES, "negative_prompt": " ", "true_cfg_scale": 3.0, "max_sequence_length": 256}  # bytes: a long head
 ZIMAGE_CALL = {**_SIZES, "negative_prompt": "bad", "guidance_scale": 3.0, "max_sequence_length": 128}
 SANA_CALL = {
     **_SIZES,
