@@ -25,6 +25,7 @@ _ONLY_RESIDENT = {"component-offload", "layerwise-offload"}
 class Method:
     """One way to store weights. `refused` maps a residency mode to the reason it is refused for.
 
+    `weight_bytes` is what a weight takes where the method makes it; None: the file has it as it is.
     `packages` must be importable, `extra` installs them. `devices` are kinds of platforms that compute with it.
     `bits` is what a weight takes; `adapters` the reason why no LoRA can be merged, empty where one can.
     """
@@ -33,6 +34,7 @@ class Method:
     bits: str
     what: str
     devices: tuple[str, ...]
+    weight_bytes: float | None = 1.0
     packages: tuple[str, ...] = ()
     extra: str = ""
     refused: Mapping[str, str] = field(default_factory=lambda: ALL_MODES)
@@ -57,6 +59,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
                 bits="2 to 8",
                 what="as the `.gguf` file has it; each layer is unpacked while it runs",
                 devices=("cpu", "cuda", "mps", "sim"),
+                weight_bytes=None,
                 packages=("gguf",),
                 extra="gguf",
             ),
@@ -87,6 +90,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
                 bits="4",
                 what="linear layers in bitsandbytes' nf4, made while loading",
                 devices=("cuda",),
+                weight_bytes=0.5,
                 packages=("bitsandbytes",),
                 extra="bitsandbytes",
                 refused=_only_resident(_STATE_BESIDE),

@@ -9,7 +9,7 @@ from torch import nn
 
 from framework.errors import ConfigError, LoadError
 from framework.loading.classes import component_class
-from framework.loading.headers import own_dtype, pickle_files, weight_bytes, weight_files
+from framework.loading.headers import FLOAT8_NAMES, num_weights, own_dtype, pickle_files, weight_bytes, weight_files
 from framework.loading.index import ModelIndex, read_json
 from framework.loading.places import CONFIG_FILE, component_place
 from framework.loading.quantize import library_options, quantize
@@ -18,6 +18,7 @@ from framework.loading.source import GGUF, SAFETENSORS, is_hub_name
 from framework.quantization import Quantization
 from framework.spec import ComponentSpec, ModelSpec
 
+SMALLEST = "bfloat16"  # to compute in where the file has fewer bits
 PICKLE_KEY = "pipeline.model.allow_pickle"
 
 
@@ -39,7 +40,13 @@ class Part:
 
     @property
     def run_bytes(self) -> int:
-        """Bytes of the weights in the run's dtype, as the headers tell; a pickle's are its size on disk."""
+        """Bytes of the weights in the run's dtype, as the headers tell; a pickle's are its size on disk.
+
+        Of quantised weights the least, as if none stayed as it was.
+        """
+        made = self.quantization.method.weight_bytes if self.quantization is not None else None
+        if made is not None:
+            return int(num_weights(self.files) * made)
         if any(file.suffix != ".safetensors" for file in self.files):
             return sum(file.stat().st_size for file in self.files)
         return weight_bytes(self.files, self.dtype)
@@ -73,6 +80,7 @@ def find_part(
     else:
         files = weight_files(folder, model.variant) or _allowed_pickles(component.name, folder, model)
     dtype = component.dtype or model.dtype or own_dtype(tuple(f for f in files if f.suffix == SAFETENSORS))
+    dtype = SMALLEST if dtype in FLOAT8_NAMES or (dtype is None and place.file is not None) else dtype
     _check_quantization(component.name, folder, files, quantization)
     return Part(component.name, cls, folder, files, dtype, place.file, quantization)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from framework.errors import LoadError
 from framework.loading.chosen_files import chosen_weights
-from framework.loading.source import PICKLE_SUFFIXES
+from framework.loading.source import PICKLE_SUFFIXES, SAFETENSORS
 
 DTYPE_NAMES = {
     "F64": "float64",
@@ -20,6 +20,7 @@ DTYPE_NAMES = {
     "F8_E5M2": "float8_e5m2",
 }
 ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+FLOAT8_NAMES = ("float8_e4m3fn", "float8_e5m2")
 LARGEST_HEADER_BYTES = 100_000_000  # the limit of the format's own reader
 
 
@@ -52,6 +53,13 @@ def weight_bytes(files: tuple[Path, ...], dtype: str | None) -> int:
         own = ITEM_BYTES.get(name)
         total += size // own * width if own and width else size
     return total
+
+
+def num_weights(files: tuple[Path, ...]) -> int:
+    """Return the number of floating weights in the safetensors of `files`."""
+    safe = tuple(file for file in files if file.suffix == SAFETENSORS)
+    width = {**ITEM_BYTES, **dict.fromkeys(FLOAT8_NAMES, 1)}
+    return sum(size // width[name] for name, size in dtype_bytes(safe).items() if name in width)
 
 
 def own_dtype(files: tuple[Path, ...]) -> str | None:

@@ -14,8 +14,9 @@ from framework.loading.source import locate_model
 from framework.memory.host_budget import read_host_memory
 from framework.planning.facts import Budgets
 from framework.platforms.protocol import Platform
+from framework.quantization import Quantization
 from framework.runtime.sharing import MIB, WHOLE, Footprint, check_fit
-from framework.spec import BudgetSpec, PipelineSpec, Placement
+from framework.spec import EMPTY, BudgetSpec, PipelineSpec, Placement
 
 RESIDENT = "resident"
 
@@ -63,6 +64,7 @@ def refuse_before_loading(
     placements: Mapping[str, Placement],
     platform: Platform,
     budgets: Budgets,
+    quantized: Mapping[str, Quantization] = EMPTY,
 ) -> None:
     """Refuse what the headers alone show to be too large for the device or for `budget.host`.
 
@@ -71,7 +73,9 @@ def refuse_before_loading(
     """
     index = read_index(locate_model(pipeline.model, pipeline.hints))
     names = [name for name in sorted(graph.used_components()) if index.components.get(name) is not None]
-    parts = [find_part(index, pipeline.model, pipeline.components[name]) for name in names]
+    parts = [
+        find_part(index, pipeline.model, pipeline.components[name], quantization=quantized.get(name)) for name in names
+    ]
     parts = [part for part in parts if part.is_module]
     modes = {part.name: placements[part.name].mode for part in parts}
     if not platform.unified:
@@ -91,7 +95,7 @@ def _check_host(parts: list[Part], modes: Mapping[str, str], on_cpu: bool, limit
     """Weights in another dtype than the file's are made on the host, and stay there unless they are resident."""
     held, largest, kept = 0, 0, []
     for part in parts:
-        size = part.run_bytes if on_cpu or _is_cast(part) else 0
+        size = part.run_bytes if on_cpu or _is_cast(part) or part.quantization is not None else 0
         stays = on_cpu or modes[part.name] != RESIDENT
         held += size if stays else 0
         largest = max(largest, 0 if stays else size)

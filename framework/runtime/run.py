@@ -96,7 +96,7 @@ def _load_and_run(
 ) -> RunResult:
     placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
     refuse_incapable(spec.numerics, placements, platform.kind)
-    refuse_before_loading(spec.pipeline, graph, placements, platform, budgets)
+    refuse_before_loading(spec.pipeline, graph, placements, platform, budgets, spec.numerics.quantize)
     placed = make_placed(spec.pipeline, graph, placements, platform, budgets)
     store = load_store(
         spec.pipeline,

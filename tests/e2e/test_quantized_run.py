@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf_builders import write_gguf
 
 from framework.cli import main
+from framework.paths import EMBEDDED_MODELS
 
 STEPS = "request.num_inference_steps=1"
 INT8 = "numerics.quantize.dit=torchao-int8"
@@ -41,6 +43,19 @@ def test_a_quantised_run_is_told_recorded_and_alike_in_every_placement(
     assert "transformer is torchao-int8" in log
     assert "changes the picture" in log
     assert record(tmp_path / "int8")["config"]["numerics"]["quantize"] == {"dit": "torchao-int8"}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gguf") is None, reason="needs the package gguf")
+def test_a_gguf_expert_runs_beside_the_models_own(tmp_path: Path, one_thread: None) -> None:
+    file = write_gguf(EMBEDDED_MODELS / "digits" / "transformer", tmp_path / "expert.gguf")
+    source = f"pipeline.components.transformer.source={file}"
+    seen = []
+    for number, words in enumerate((("device=cpu",), ("device=sim", "component_residency.dit=layerwise-offload"))):
+        root = tmp_path / str(number)
+        assert main(["run", "seed=1", STEPS, source, f"output.root={root}", *words]) == 0
+        seen.append(frames(root))
+    assert seen[0] == seen[1]
+    assert "transformer is gguf" in next(tmp_path.rglob("log.txt")).read_text(encoding="utf-8")
 
 
 def test_a_method_this_device_cannot_do_is_one_line_before_anything_is_loaded(

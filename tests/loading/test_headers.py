@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from framework.errors import LoadError
-from framework.loading.headers import dtype_bytes, own_dtype, pickle_files, weight_files
+from framework.loading.headers import dtype_bytes, num_weights, own_dtype, pickle_files, weight_files
 
 
 def test_the_dtype_of_most_bytes_is_the_checkpoints_own(tmp_path: Path) -> None:
@@ -57,3 +57,9 @@ def test_pickles_are_told_by_their_suffix(tmp_path: Path) -> None:
     for name in ("a.bin", "b.ckpt", "c.pt", "d.safetensors", "config.json"):
         (tmp_path / name).touch()
     assert [file.name for file in pickle_files(tmp_path)] == ["a.bin", "b.ckpt", "c.pt"]
+
+
+def test_weights_are_counted_whatever_their_width(tmp_path: Path) -> None:
+    tensors = {"a": torch.zeros(8, dtype=torch.bfloat16), "b": torch.zeros(3), "c": torch.zeros(9, dtype=torch.int64)}
+    save_file({**tensors, "d": torch.zeros(5).to(torch.float8_e4m3fn)}, tmp_path / "model.safetensors")
+    assert num_weights(weight_files(tmp_path)) == 16

@@ -61,7 +61,7 @@ def weights(base: Path) -> dict[str, Tensor]:
     return load_file(base / "transformer" / WEIGHTS)
 
 
-def load(folder: Path, source: str | Path | None, dtype: str = "float32", **changes: Any) -> Any:
+def load(folder: Path, source: str | Path | None, dtype: str | None = "float32", **changes: Any) -> Any:
     parts = {name: ComponentSpec(name=name) for name in ("text_encoder", "vae")}
     parts["transformer"] = ComponentSpec(name="transformer", source=None if source is None else str(source))
     quantized = changes.pop("quantized", {})
@@ -103,6 +103,7 @@ def test_a_file_in_float8_comes_in_the_dtype_of_the_run(base: Path, weights: dic
     name = "blocks.0.ffn.net.2.weight"
     found = loaded_weights(load(base, tmp_path / "small.safetensors", dtype="bfloat16"))[name]
     assert torch.equal(found, small[name].bfloat16())
+    assert torch.equal(loaded_weights(load(base, tmp_path / "small.safetensors", dtype=None))[name], found)
 
 
 def test_a_text_encoder_may_be_a_file_too(base: Path, tmp_path: Path) -> None:
