@@ -52,7 +52,7 @@ class LayerwiseOffload:
     def finish_request(self, preferred: bool) -> None:
         """Be idle; the head of a preferred component is fetched, for the first real request."""
         self._streamer.finish()
-        if preferred and not self._streamer.has_residents:
+        if preferred and not self._streamer.brings_residents:
             self._streamer.start()
 
     def expect_steps(self, done: int, total: int) -> None:
@@ -86,6 +86,11 @@ class LayerwiseOffload:
     def idle_bytes(self) -> int:
         """Device bytes of weights between uses."""
         return self._streamer.idle_bytes
+
+    @property
+    def kept_ring_bytes(self) -> int:
+        """Device bytes of the ring between uses; components that share one count it once."""
+        return self._streamer.kept_ring_bytes
 
     def misplaced(self) -> list[str]:
         """Return the weights that other code has exchanged."""

@@ -14,7 +14,8 @@ from framework.memory.ownership import Weight, extent_bytes
 
 ALIGNMENT_BYTES = 256
 BASE_ALIGNMENT_BYTES = 64
-Tier = Literal["pinned", "pageable", "mapped"]
+Tier = Literal["pinned", "pageable", "mapped", "device"]
+"""`device`: there is no copy on the host, the device's memory is the master."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,15 +39,18 @@ class HostStore:
         if isinstance(self.is_mapped, MappedFiles):
             self.is_mapped.refresh()
 
-    def make_parcel(self, component: str, name: str, weights: Sequence[Weight], writable: bool = False) -> Parcel:
+    def make_parcel(
+        self, component: str, name: str, weights: Sequence[Weight], writable: bool = False, passing: bool = False
+    ) -> Parcel:
         """Take `weights` out of their modules into a parcel, leaving placeholders.
 
         `writable`: for buffers. Their bytes may be written back, so they get memory of their own; and between uses the
         modules have them on the host, for pipelines read some (a VAE's latent statistics) outside any call.
+        `passing`: on the way to the device for good, so nothing is copied, pinned or booked here.
         """
         with torch.inference_mode(False), torch.no_grad():  # the host's bytes are written to in edits
             layout = lay_out(weights)
-            blob = self._keep(component, name, weights, layout, writable)
+            blob = leave_mapped(layout) if passing else self._keep(component, name, weights, layout, writable)
             origins = [self._origin(weight) for weight in weights]
             parcel = Parcel(component, name, weights, layout, blob, self.platform.device, origins)
             parcel.off_file = partial(self._off_file, component, name)

@@ -12,7 +12,8 @@ from framework.memory.mover import Held, Mover
 from framework.memory.ownership import Weight, collect_weights, joined, split_by_owner
 from framework.memory.policy import Knobs
 from framework.memory.resources import Resources
-from framework.memory.streamer import ResidentLayer, StreamedLayer, Streamer
+from framework.memory.stream_layers import ResidentLayer, StreamedLayer
+from framework.memory.streamer import Streamer
 from framework.spec import Placement
 
 CHUNK_BYTES = 256 * 1024**2
@@ -48,18 +49,20 @@ def attach_streamer(
     found.clear()
     streamed = knobs.streamed(_per_stack(layers, sizes))
     del weights
-    built = _build_layers(component, layers, own, streamed, resources)
+    permanent = knobs.lifetime == "permanent"
+    built = _build_layers(component, layers, own, streamed, resources, permanent)
     return Streamer(
         component,
         module,
         resources.courier,
         resources.ring(component),
         built,
-        _hold(component, rest, resources),
+        _hold(component, rest, resources, passing=permanent and not knobs.park),
         tables,
         depth=knobs.depth,
         keep=knobs.lifetime != "use",
         park=knobs.park,
+        permanent=permanent,
     )
 
 
@@ -96,9 +99,6 @@ def placed_knobs(placement: Placement, stacks: Sequence[Stack], park: bool = Fal
     """Return the knobs of a placement in whole layers of the stacks that the module really has."""
     from framework.compose.knobs import DEFAULTS, Amount, read_amount, to_knob
 
-    if placement.lifetime == "permanent":
-        key = f"layerwise.{placement.component}.lifetime"
-        raise ConfigError.of(key, "'permanent' is not part of this version", hint="use retained")
     lengths = tuple(len(stack.layers) for stack in stacks)
 
     def layers(knob: str, written: str | None) -> tuple[tuple[int, ...], int | None]:
@@ -122,16 +122,25 @@ def _table(component: str, weight: Weight, readers: Sequence[nn.Embedding], reso
 
 
 def _build_layers(
-    component: str, layers: Sequence[Layer], own: list[list[Weight]], streamed: frozenset[int], resources: Resources
+    component: str,
+    layers: Sequence[Layer],
+    own: list[list[Weight]],
+    streamed: frozenset[int],
+    resources: Resources,
+    permanent: bool,
 ) -> list[StreamedLayer | ResidentLayer]:
-    """Make the parcels, streamed layers first: they are copied most often, so they may pin first."""
+    """Make the parcels, streamed layers first: they are copied most often, so they may pin first.
+
+    `permanent`: residents only pass through the host.
+    """
     built: dict[int, StreamedLayer | ResidentLayer] = {}
     order = sorted(range(len(layers)), key=lambda index: index not in streamed)
     for index in order:
         weights, own[index] = own[index], []  # the only reference: packed weights free their memory
         if not weights:
             continue  # all it has is shared with others and stays on the device
-        parcel = resources.store.make_parcel(component, layers[index].name, weights)
+        passing = permanent and index not in streamed
+        parcel = resources.store.make_parcel(component, layers[index].name, weights, passing=passing)
         if index in streamed:
             built[index] = StreamedLayer(index, layers[index].module, parcel)
         else:
@@ -139,7 +148,7 @@ def _build_layers(
     return [built[index] for index in sorted(built)]
 
 
-def _hold(component: str, weights: list[Weight], resources: Resources) -> list[Held]:
+def _hold(component: str, weights: list[Weight], resources: Resources, passing: bool = False) -> list[Held]:
     """Make parcels of what moves as a whole: weights in chunks, buffers apart, for they may be written to."""
     groups = joined(weights)
     weights.clear()  # from here on a weight lives in one list only, so that its memory goes when it has been packed
@@ -149,7 +158,7 @@ def _hold(component: str, weights: list[Weight], resources: Resources) -> list[H
     held = []
     for number in range(len(chunks)):
         chunk, chunks[number] = chunks[number], []
-        parcel = resources.store.make_parcel(component, f"rest.{number}", chunk)
+        parcel = resources.store.make_parcel(component, f"rest.{number}", chunk, passing=passing)
         held.append(Held(resources.courier, parcel))
     if changing:
         parcel = resources.store.make_parcel(component, "buffers", changing, writable=True)

@@ -5,8 +5,10 @@ The copy on the host is the master: leaving the device drops the device's copy, 
 
 from collections.abc import Sequence, Set
 
+import torch
 from torch import Tensor
 
+from framework.memory.blobs import Blob, Source
 from framework.memory.courier import Courier
 from framework.memory.parcel import Bound, ChangedWeight, Parcel, host_weights, install
 from framework.platforms.protocol import EventHandle
@@ -15,11 +17,11 @@ from framework.platforms.protocol import EventHandle
 class Held:
     """One parcel with device memory of its own, from `reserve` to `drop`."""
 
-    __slots__ = ("_bound", "_memory", "_ready", "_version", "courier", "installed", "parcel", "writable")
+    __slots__ = ("_bound", "_memory", "_ready", "_version", "courier", "installed", "parcel", "settled", "writable")
 
     def __init__(self, courier: Courier, parcel: Parcel, writable: bool = False) -> None:
         self.courier, self.parcel, self.writable = courier, parcel, writable
-        self.installed = False
+        self.installed = self.settled = False
         self._memory: Tensor | None = None
         self._ready: EventHandle | None = None
         self._bound: Bound | None = None
@@ -56,10 +58,36 @@ class Held:
             install(self._bound)
             self.installed = True
 
+    def settle(self) -> None:
+        """Come for good: the device's copy is the master from now on, and nothing is kept on the host."""
+        if self.settled:
+            return
+        self.reserve()
+        self.courier.follow_compute()
+        self.send()
+        self.install()
+        self.courier.platform.synchronize(self._ready)
+        assert self._memory is not None
+        assert self._bound is not None
+        self.parcel.hand_over(self._memory, self._bound)
+        self.settled = True
+
+    def lift(self) -> None:
+        """Undo `settle`: copy the weights back to the host, where they are as they would be without it."""
+        if not self.settled:
+            return
+        assert self._memory is not None
+        host = torch.empty(self.parcel.size_bytes, dtype=torch.uint8)
+        blob = Blob(self.parcel.size_bytes, "pageable", (Source(0, host),), host)
+        self.courier.fetch(self.parcel.component, self.parcel.name, blob, self._memory)
+        self.parcel.take_back(blob)
+        self.settled = False
+        self.drop()
+
     def changed(self) -> list[str]:
         """Return the names of weights that were written to on the device and may not be."""
         memory = self._memory
-        if self.writable or not self.installed or memory is None or memory._version == self._version:
+        if self.settled or self.writable or not self.installed or memory is None or memory._version == self._version:
             return []
         return self.parcel.changed(memory)
 
@@ -73,8 +101,10 @@ class Held:
     def drop(self) -> list[str]:
         """Give up the device's copy; return the names of weights that were written to and may not be.
 
-        The caller has let compute wait for the copies (`Courier.let_compute_follow`).
+        The caller has let compute wait for the copies (`Courier.let_compute_follow`). What has settled stays.
         """
+        if self.settled:
+            return []
         memory, changed = self._memory, self.changed()
         if self.writable and self.installed and memory is not None and memory._version != self._version:
             self.courier.fetch(self.parcel.component, self.parcel.name, self.parcel.blob, memory)
@@ -116,6 +146,17 @@ class Mover:
         except BaseException:
             self.drop()
             raise
+
+    def settle(self) -> None:
+        """Bring for good what is never written to, without a copy on the host; the rest as `start` does."""
+        for held in self._held:
+            if not held.writable:
+                held.settle()
+
+    def lift(self) -> None:
+        """Undo `settle`."""
+        for held in self._held:
+            held.lift()
 
     def install(self) -> None:
         """Let compute wait for the copies and put the weights in place."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from framework.errors import FrameworkError
 from framework.memory.absent import make_placeholder
-from framework.memory.blobs import Blob, Layout, Piece, take_off_file
+from framework.memory.blobs import Blob, Layout, Piece, Source, take_off_file
 from framework.memory.ownership import Place, Weight
 from framework.memory.recipes import Build
 
@@ -75,9 +75,10 @@ class Parcel:
         return self._bind_tensors(made)
 
     def host_weights(self) -> dict[str, Tensor]:
-        """Return the weights as writable views of the host's bytes, by each of their names.
+        """Return the weights as writable views of the master's bytes, by each of their names.
 
-        Waits for copies that still read them; bytes in a mapped file are first copied off it.
+        These are the host's, except for weights that were handed over to the device for good. Waits for copies that
+        still read them; bytes in a mapped file are first copied off it.
         """
         if self.blob.wait_sent is not None:
             self.blob.wait_sent()
@@ -87,6 +88,16 @@ class Parcel:
             made = [entry.build([self.host_view(piece) for piece in entry.pieces]) for entry in self.entries]
         pairs = zip(self.entries, made, strict=True)
         return {place.name: tensor for entry, tensor in pairs for place in entry.places}
+
+    def hand_over(self, memory: Tensor, bound: Bound) -> None:
+        """Make `memory` on the device the master, and `bound`, its views, what is always in place."""
+        self.blob = Blob(self.blob.size_bytes, "device", (Source(0, memory),), memory)
+        self.idle = bound
+
+    def take_back(self, blob: Blob) -> None:
+        """Undo `hand_over`: the bytes of `blob` on the host are the master again."""
+        self.blob = blob
+        self.idle = self.bind_host()
 
     def origins(self) -> dict[str, Tensor]:
         """Return the weights as their checkpoint file has them, by each of their names, as far as it is mapped."""

@@ -16,29 +16,9 @@ from framework.memory.hooks import uncompiled
 from framework.memory.host_table import HostTable
 from framework.memory.mover import Held, Mover, changed_weight
 from framework.memory.order import CallOrder
-from framework.memory.parcel import Bound, Parcel, host_weights, install
+from framework.memory.parcel import Parcel, host_weights, install
 from framework.memory.ring import Ring, Slot
-
-
-class StreamedLayer:
-    """A layer that passes through the ring; `bound` are its weights as views of each slot it has been in."""
-
-    __slots__ = ("bound", "evict", "index", "module", "parcel", "slot")
-
-    def __init__(self, index: int, module: nn.Module, parcel: Parcel) -> None:
-        self.index, self.module, self.parcel = index, module, parcel
-        self.slot: Slot | None = None
-        self.bound: dict[int, Bound] = {}
-        self.evict: Callable[[], None] = lambda: None
-
-
-class ResidentLayer:
-    """A layer that stays for the use."""
-
-    __slots__ = ("held", "index", "module")
-
-    def __init__(self, index: int, module: nn.Module, held: Held) -> None:
-        self.index, self.module, self.held = index, module, held
+from framework.memory.stream_layers import ResidentLayer, StreamedLayer
 
 
 class Streamer:
@@ -57,7 +37,10 @@ class Streamer:
         depth: int,
         keep: bool = False,
         park: bool = False,
+        permanent: bool = False,
     ) -> None:
+        """`keep`: ring and residents stay from the first use on. `permanent`: residents come when they are placed and
+        have no copy on the host, and so does what lies outside the layers, unless it is to `park`."""
         self.component = component
         self._platform, self._courier, self._ring = courier.platform, courier, ring
         self._layers = {layer.index: layer for layer in layers}
@@ -65,7 +48,7 @@ class Streamer:
         self._residents = [layer.held for layer in layers if isinstance(layer, ResidentLayer)]
         self._rest = Mover(courier, rest)
         self._tables = tuple(tables)
-        self._ahead, self._keep, self._park = depth > 0, keep, park
+        self._ahead, self._keep, self._park, self._permanent = depth > 0, keep, park, permanent
         num_slots = min(depth + 1, len(self._streamed))
         ring.fit(max((layer.parcel.size_bytes for layer in self._streamed), default=0), num_slots)
         streamed = [layer.index for layer in self._streamed]
@@ -90,13 +73,19 @@ class Streamer:
         return 0 if self._park else self._rest.size_bytes
 
     @property
-    def has_residents(self) -> bool:
-        return bool(self._residents)
+    def kept_ring_bytes(self) -> int:
+        """Device bytes of the ring between uses."""
+        return self._ring.size_bytes if self._keep else 0
+
+    @property
+    def brings_residents(self) -> bool:
+        """Whether residents come with a use."""
+        return not all(held.settled for held in self._residents)
 
     @property
     def fits_beside(self) -> bool:
         """Whether it may start while another component runs: it brings no residents, and a shared ring is ready."""
-        return not self._residents and not self._ring.must_grow()
+        return not self.brings_residents and not self._ring.must_grow()
 
     @property
     def active(self) -> bool:
@@ -104,7 +93,12 @@ class Streamer:
 
     def place(self) -> None:
         """Bring what stays on the device between uses."""
+        if self._permanent:
+            for held in self._residents:
+                held.settle()
         if not self._park:
+            if self._permanent:
+                self._rest.settle()
             self._rest.start()
             self._rest.install()
 
@@ -218,13 +212,16 @@ class Streamer:
         finally:
             for handle in self._handles:
                 handle.remove()
+            for held in self._residents:
+                held.lift()
+            self._rest.lift()
             for parcel in self.parcels():
                 install(parcel.bind_host())
             for table in self._tables:
                 table.detach()
 
     def host_weights(self, names: Set[str] | None = None) -> dict[str, Tensor]:
-        """Take everything off the device and return the weights on the host, by dotted name, for edits in place.
+        """Take off the device what has a master on the host and return all masters, by dotted name, for edits in place.
 
         The next use brings them as they are then. `names` says which will be edited (None: any may be); only what
         travels with those leaves a mapped file.
@@ -237,7 +234,7 @@ class Streamer:
         return found
 
     def parcels(self) -> Iterable[Parcel]:
-        """Every parcel of the component: its bytes on the host are the master."""
+        """Every parcel of the component: the bytes of its blob are the master."""
         yield from (layer.parcel for layer in self._streamed)
         yield from (held.parcel for held in self._residents)
         yield from self._rest.parcels()

@@ -14,7 +14,7 @@ RESIDENT = ("0", "1", "50%", "all", "16KiB")
 POLICIES = ("leading", "strided")
 TIERS = ("pinned", "pageable", "mapped", "scarce")
 """`scarce`: room to pin some layers, so that tiers mix."""
-LIFETIMES = ("use", "retained")
+LIFETIMES = ("use", "retained", "permanent")
 
 
 @dataclass(frozen=True, slots=True)
