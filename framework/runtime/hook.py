@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from framework.runtime.switches import COMPONENT_SWITCHES, refuse_component_switches, refuse_move
+
 OnCall = Callable[[str], None]
 OnCast = Callable[[str, torch.dtype], None]
 VAE_ENTRY_POINTS = ("encode", "decode")  # wrapped by `apply_forward_hook` they announce themselves
@@ -58,6 +60,7 @@ def attach_hook(module: nn.Module, component: str, execution_device: torch.devic
         if callable(method) and not (name in VAE_ENTRY_POINTS and hasattr(method, "__wrapped__")):
             setattr(module, name, _announced(method, module, hook))
     vars(module)["to"] = _cast_only(module, hook)
+    refuse_component_switches(module, component)
     return hook
 
 
@@ -66,21 +69,23 @@ def remove_hook(module: nn.Module) -> None:
     from accelerate.hooks import remove_hook_from_module
 
     remove_hook_from_module(module)
-    for name in (*ENTRY_POINTS, "to"):
+    for name in (*ENTRY_POINTS, *COMPONENT_SWITCHES, "to"):
         vars(module).pop(name, None)
 
 
 def _cast_only(module: nn.Module, hook: ManagedHook) -> Callable[..., nn.Module]:
-    """Bind a `to` that, while a request runs, asks for another dtype instead of casting, and moves nothing.
+    """Bind a `to` that, while a request runs, asks for another dtype instead of casting, and refuses another device.
 
     Pipelines cast their VAE so: its weights may not be there yet, and their masters must stay as they are.
     """
 
     @wraps(module.to)
     def to(*args: Any, **kwargs: Any) -> nn.Module:
+        device, dtype, _, _ = torch._C._nn._parse_to(*args, **kwargs)
+        if device is not None:
+            refuse_move(hook.component, device, hook.execution_device)
         if hook.on_cast is None:
             return type(module).to(module, *args, **kwargs)
-        _, dtype, _, _ = torch._C._nn._parse_to(*args, **kwargs)
         if dtype is not None:
             hook.on_cast(hook.component, dtype)
         return module

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from framework.runtime.hook import ManagedHook, attach_hook, remove_hook
+from framework.runtime.switches import refuse_pipeline_switches
 
 EDITED = "; edited: "  # between the identity of a component's files and that of what was merged
 
@@ -38,7 +39,7 @@ class ComponentStore:
         self._num_replaced = 0
         self._views: dict[tuple[Any, frozenset[str]], Any] = {}
         schedulers = (part for part in self.components.values() if hasattr(part, "set_timesteps"))
-        self._unused_schedulers = [(part, dict(vars(part))) for part in schedulers]
+        self._unused_schedulers = [(part, _state(vars(part))) for part in schedulers]
         self.hooks: dict[str, ManagedHook] = {
             name: attach_hook(module, name, device)
             for name, module in self.components.items()
@@ -77,7 +78,7 @@ class ComponentStore:
         """Make schedulers and views let go of the request they served: they keep latents of it on the device."""
         for scheduler, unused in self._unused_schedulers:
             vars(scheduler).clear()
-            vars(scheduler).update(unused)
+            vars(scheduler).update(_state(unused))
         for view in self._views.values():
             vars(view).update({name: None for name, value in vars(view).items() if isinstance(value, torch.Tensor)})
 
@@ -110,4 +111,10 @@ class ComponentStore:
                 arguments[name] = self.options[name]
         view = cls(**arguments)
         view.set_progress_bar_config(disable=True)
+        refuse_pipeline_switches(view)
         return view
+
+
+def _state(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a scheduler, lists copied: it fills some of them in place."""
+    return {name: list(value) if isinstance(value, list) else value for name, value in attributes.items()}
