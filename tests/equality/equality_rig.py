@@ -118,10 +118,12 @@ class Outcome:
 class Rig:
     """One case: `run` it, then `close`, which asserts that the machine is idle and saw no race."""
 
-    def __init__(self, wanted: Subject, plan: Plan, capacity_bytes: int | None = None) -> None:
+    def __init__(
+        self, wanted: Subject, plan: Plan, capacity_bytes: int | None = None, world: World | None = None
+    ) -> None:
         self.subject, self.plan = wanted, plan
         install()
-        self.world = start(World(capacity_bytes=capacity_bytes))
+        self.world = world or start(World(capacity_bytes=capacity_bytes))
         self.platform = CountingPlatform()
         chosen = placements(wanted.spec, plan)
         self.placed = Placed(chosen, self._resources(chosen))
@@ -175,10 +177,6 @@ class Rig:
         gc.collect()
         assert_idle(self.world)
 
-    def travelling(self) -> set[str]:
-        """Components with weights that come and go: all but those whose every byte has come for good."""
-        return {parcel.component for parcel in self._parcels() if parcel.blob.tier != "device"}
-
     def _parcels(self) -> list[Any]:
         strategies = [built[1] for built in self.placed._built.values()]
         movers = [getattr(strategy, "_streamer", None) or getattr(strategy, "_mover", None) for strategy in strategies]
@@ -209,7 +207,6 @@ class Rig:
                 kept = streamer._keep and streamer in ring._users
                 if streamer.active or kept:
                     rings[id(ring)] = ring.size_bytes
-                if streamer.active or kept or streamer._permanent:
                     total += sum(held.parcel.size_bytes for held in streamer._residents)
         return total + sum(rings.values())
 

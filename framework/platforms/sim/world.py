@@ -189,8 +189,9 @@ class World:
                 self._in_flight.append(copy)
                 continue
             copy.land()
-            if copy.check is not None:
-                copy.check()
+            check, copy.check = copy.check, None  # it holds on to the host's side of the copy
+            if check is not None:
+                check()
 
     def synchronize(self) -> None:
         """The host waits for every device."""

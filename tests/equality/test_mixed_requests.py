@@ -1,0 +1,90 @@
+"""Hundreds of requests in one process, some of which fail or are interrupted: the machine stays as it was."""
+
+import json
+import resource
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from equality_rig import Subject
+from mixed_requests import PLANS, TIERS, TROUBLES, Session, draws, figures, fresh_frames, save_adapter
+
+from framework.platforms.sim.backend import install
+from framework.platforms.sim.testing import assert_idle
+from framework.platforms.sim.world import World, start
+
+pytestmark = pytest.mark.equality
+
+Subjects = Callable[[str], Subject]
+
+
+def test_twenty_five_mixed_requests_leave_nothing(subjects: Subjects, tmp_path: Path) -> None:
+    outcomes = run_mixed(subjects, tmp_path, 25, num_plans=2, num_seeds=1, num_scales=2)
+    assert outcomes["made"] >= 12
+    assert set(outcomes) >= {"made", "StageError", "Interrupted"}
+
+
+@pytest.mark.slow
+def test_five_hundred_mixed_requests_leave_nothing(
+    subjects: Subjects, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = time.monotonic()
+    outcomes = run_mixed(subjects, tmp_path, 500, num_plans=6, num_seeds=2, num_scales=3)
+    with capsys.disabled():
+        print(json.dumps({**outcomes, "seconds": round(time.monotonic() - started)}))
+    assert outcomes["made"] >= 250
+
+
+def run_mixed(
+    subjects: Subjects, tmp_path: Path, number: int, num_plans: int, num_seeds: int, num_scales: int
+) -> Counter[str]:
+    """Run the requests drawn; return how many ended in which way. Memory of the process is among the figures."""
+    install()
+    adapters = {name: save_adapter(subjects(name), tmp_path / f"{name}.safetensors") for name in TIERS}
+    drawn = list(draws(number, num_plans, num_seeds, num_scales))
+    known = {
+        wanted: fresh_frames(subjects(wanted.pipeline), adapters[wanted.pipeline], wanted)
+        for wanted in sorted({draw.wanted for draw in drawn}, key=str)
+    }
+    world = start(World())
+    sessions = {name: Session(subjects(name), adapters[name], tier, world) for name, tier in TIERS.items()}
+    for plan in PLANS[:num_plans]:  # the weights leave their mapped file at the first change
+        for session in sessions.values():
+            session.change(plan)
+            session.place()
+    flat: dict[tuple[str, ...], dict[str, int]] = {}
+    outcomes: Counter[str] = Counter()
+    for index, draw in enumerate(drawn):
+        wanted = draw.wanted
+        session = sessions[wanted.pipeline]
+        session.change(draw.plan)
+        frames, error = session.make(wanted, draw.trouble, draw.at)
+        world.moves.clear()
+        outcomes[error or "made"] += 1
+        if draw.trouble is not None:
+            outcomes[f"{draw.trouble}: {error or 'made'}"] += 1
+        else:
+            assert frames is not None, f"request {index}: {draw} ended with {error}"
+        if frames is not None:
+            assert torch.equal(frames, known[wanted]), f"request {index}: {draw} made another picture"
+        del frames  # figures count every tensor
+        found = figures(world, sessions)
+        before = flat.setdefault(tuple(str(each.plan) for each in sessions.values()), found)
+        assert found == before, f"after request {index}: {draw}"
+        if index in (number // 10, number - 1):
+            outcomes[f"resident MiB after {index + 1}"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    components = [weakref.ref(part) for each in sessions.values() for part in each.rig.loaded().modules().values()]
+    for each in sessions.values():
+        each.rig.placed.close()
+        each.rig.store = None
+        each.rig.placed.resources.courier.close()
+    sessions.clear()
+    del session, each
+    assert_idle(world)
+    assert not [ref for ref in components if ref() is not None]
+    assert all(any(key.startswith(f"{trouble}: ") for key in outcomes) for trouble in TROUBLES)
+    return outcomes
