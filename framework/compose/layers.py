@@ -42,7 +42,7 @@ def build_sources(data: Mapping[str, Any], provenance: Provenance) -> Sources:
 def component_facts(
     pipeline: PipelineSpec, graph: Graph, quantized: Mapping[str, str] | None = None
 ) -> dict[str, ComponentFacts]:
-    """What the resolver may know of each component before anything is loaded; `quantized` names methods by component."""
+    """What the resolver may know of each component before loading; `quantized` names a method by component."""
     used = graph.used_components()
     return {
         name: ComponentFacts(
