@@ -80,8 +80,7 @@ def _layout(tensor: torch.Tensor | None) -> Any:
 @cache
 def _host_choice(layouts: tuple[Any, ...], is_causal: bool, enable_gqa: bool) -> int:
     """Ask PyTorch which kernel the host takes, whose numbers the simulated device computes; memory stays untouched."""
-    query, key, value, mask = (
-        None if one is None else torch.empty_strided(one[0], one[1], dtype=one[2]) for one in layouts
-    )
+    layers: list[Any] = [None if one is None else torch.empty_strided(one[0], one[1], dtype=one[2]) for one in layouts]
+    query, key, value, mask = layers
     choice: int = torch._fused_sdp_choice(query, key, value, mask, 0.0, is_causal, enable_gqa=enable_gqa)
     return choice

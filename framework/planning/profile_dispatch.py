@@ -25,12 +25,12 @@ HOST_ELEMENTS = 1 << 22
 TAKEN_APART = frozenset({"matmul", "linear", "layer_norm", "group_norm"})
 
 
-class ShapePass(TorchDispatchMode):
+class ShapePass(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While it is on, tensors asked for on the device `sim` have shapes only. `target` is the kind of device whose
     kernels are meant."""
 
     def __init__(self, target: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.memory = Memory()
         self.tape = Tape()
         self.target = target

@@ -60,10 +60,11 @@ class StageLog:
             self._stage.heard.append(_Heard(work, self._step))
             self._mark = self._memory.watch()
 
-    def stages(self, looped: Callable[[str], bool]) -> tuple[StageWork, ...]:
-        """Return what every stage did; `looped` says which components run in the loop of steps."""
+    def take(self, looped: Callable[[str], bool]) -> tuple[StageWork, ...]:
+        """Return what every stage did since the last time; `looped` says which components run in the loop of steps."""
         self._end_stage()
-        return tuple(_stage_work(stage, looped) for stage in self._stages)
+        stages, self._stages = self._stages, []
+        return tuple(_stage_work(stage, looped) for stage in stages)
 
     def _end_stage(self) -> None:
         self._take_mark()

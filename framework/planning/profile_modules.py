@@ -37,7 +37,7 @@ def _build(cls: Any, config: Mapping[str, Any], dtype: torch.dtype) -> nn.Module
     with _default_dtype(dtype), torch.device("meta"):
         module = cls(settings)
     if hasattr(module, "tie_weights"):
-        module.tie_weights()
+        module.tie_weights()  # type: ignore[operator]
     return module
 
 
@@ -60,7 +60,7 @@ def _saved(module: nn.Module) -> list[tuple[str, Tensor, dict[str, Any], str]]:
                 unsaved = holder is part._buffers and own in part._non_persistent_buffers_set
                 if tensor is not None and tensor.is_floating_point() and not unsaved:
                     found.append((f"{prefix}.{own}" if prefix else own, tensor, holder, own))
-    return found  # type: ignore[return-value]
+    return found
 
 
 def _loaded_dtype(module: nn.Module, key: str, tensor: Tensor, dtype: torch.dtype) -> torch.dtype:
@@ -84,11 +84,11 @@ def _put_on_device(module: nn.Module, memory: Memory, name: str) -> None:
                 if id(tensor) not in made:
                     key = f"{prefix}.{own}" if prefix else own
                     made[id(tensor)] = _weight(tensor, memory, f"{name}:{key}")
-                holder[own] = made[id(tensor)]  # type: ignore[assignment]
+                holder[own] = made[id(tensor)]
 
 
 def _weight(tensor: Tensor, memory: Memory, owner: str) -> Tensor:
     found: ShapeTensor = weight(tensor.detach(), memory, owner)
     if isinstance(tensor, nn.Parameter):
-        found._is_param = True  # type: ignore[attr-defined]
+        found._is_param = True
     return found

@@ -1,56 +1,105 @@
 """One request run on shapes: the pipeline's own stages, scheduler and texts, components without weights. Torch."""
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
 from framework.errors import FrameworkError, PlanError
 from framework.graph import Graph
-from framework.planning.facts import RunWork
+from framework.planning.facts import RunWork, StageWork
 from framework.planning.profile_dispatch import FromNumbers, ShapePass
 from framework.planning.profile_log import StageLog
 from framework.planning.profile_platform import ShapePlatform
 from framework.planning.profile_source import Described
 from framework.planning.profile_store import shape_store
 from framework.platforms.sim.backend import install
-from framework.runtime.events import Event, EventBus, StepDone
+from framework.runtime.events import EventBus, StepDone
 from framework.runtime.numerics import applied_numerics
+from framework.runtime.placed import _clear_caches
 from framework.runtime.placing import make_placed
 from framework.runtime.prompt_cache import PromptCache
 from framework.runtime.scheduler import run_requests
 from framework.spec import RequestSpec, RunSpec
 
 SIM = "sim"
+SHORT_TEXT = "a"
+LONG_TEXT = "four words, no more"  # shorter than any limit: a text that fills it needs no mask
 
 
-def profile_request(spec: RunSpec, graph: Graph, request: RequestSpec, described: Described, target: str) -> RunWork:
+def profile_request(
+    spec: RunSpec, graph: Graph, request: RequestSpec, described: Described, target: str
+) -> tuple[RunWork, bool]:
     """Run `request` alone, as the first of a run whose components are all resident.
 
-    Raises `PlanError` where the pipeline cannot be passed through on shapes, naming what stopped it.
+    Returns its work, and whether other texts would change what the components compute. Raises `PlanError` where the
+    pipeline cannot be passed through on shapes, naming what stopped it.
     """
     install()
     pass_ = ShapePass(SIM if target in (SIM, "cpu") else target)
     log = StageLog(pass_.tape, pass_.memory)
-    chosen = replace(request, seeds=request.seeds or tuple(range(request.num_outputs)), generator_device="cpu")
-    alone = replace(spec, requests=(chosen,), placements={}, loras=(), prompt_cache_disk=False)
+    hear = EventBus(lambda event: log.step_done(event.num_steps) if isinstance(event, StepDone) else None)
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), FromNumbers(), pass_:
+        store = shape_store(spec.pipeline, graph, described, pass_, log)
+        platform = ShapePlatform(pass_.memory, log.mark)
+        placed = make_placed(spec.pipeline, graph, {}, platform)
+        cache = PromptCache() if spec.prompt_cache_memory else None
 
-    def hear(event: Event) -> None:
-        if isinstance(event, StepDone):
-            log.step_done(event.num_steps)
+        def run(one: RequestSpec) -> tuple[StageWork, ...]:
+            alone = replace(spec, requests=(_plain(one),), placements={}, loras=(), prompt_cache_disk=False)
+            run_requests(alone, graph, store, hear, placed=placed, prompt_cache=cache)
+            return log.take(lambda component: _group(spec, component) == "dit")
 
-    try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), FromNumbers(), pass_:
-            store = shape_store(spec.pipeline, graph, described, pass_, log)
-            platform = ShapePlatform(pass_.memory, log.mark)
-            placed = make_placed(spec.pipeline, graph, {}, platform)
-            cache = PromptCache() if spec.prompt_cache_memory else None
+        try:
             with applied_numerics(spec.numerics, store):
-                run_requests(alone, graph, store, EventBus(hear), placed=placed, prompt_cache=cache)
-    except FrameworkError as error:
-        raise PlanError(f"its work cannot be foreseen: {error}") from error
-    groups = {name: component.group for name, component in spec.pipeline.components.items()}
-    stages = log.stages(lambda component: groups.get(component) == "dit")
-    return RunWork(stages=stages, exact=not pass_.tape.guessed and described.has_files, notes=_notes(pass_, described))
+                stages = run(request)
+                texts_matter = described.has_files and _differs(stages, lambda: run(_other_texts(request)))
+        except FrameworkError as error:
+            raise PlanError(f"the work of this request cannot be foreseen: {error}") from error
+        finally:
+            for module in store.modules().values():
+                _clear_caches(module)
+    exact = not pass_.tape.guessed and described.has_files
+    return RunWork(stages=stages, exact=exact, notes=_notes(pass_, described)), texts_matter
+
+
+def _plain(request: RequestSpec) -> RequestSpec:
+    """Its numbers do not matter, but it needs a seed for each output."""
+    return replace(request, seeds=request.seeds or tuple(range(request.num_outputs)), generator_device="cpu")
+
+
+def _other_texts(request: RequestSpec) -> RequestSpec:
+    """The same request with a text of another length."""
+    other = SHORT_TEXT if len(request.prompt) > len(LONG_TEXT) // 2 else LONG_TEXT
+    negative = f"{other} no" if request.negative_prompt else request.negative_prompt
+    return replace(request, prompt=other, negative_prompt=negative)
+
+
+def _differs(stages: tuple[StageWork, ...], again: Callable[[], tuple[StageWork, ...]]) -> bool:
+    """Whether a second request makes components compute anything that they did not compute in the first."""
+    try:
+        others = again()
+    except FrameworkError:
+        return True  # a text that the pipeline refuses tells nothing
+    known = {replace(count.call, live_bytes=0) for stage in stages for count in stage.calls}
+    told = [_number_of_calls(one) for one in (stages, others)]
+    return told[0] != told[1] or any(
+        replace(count.call, live_bytes=0) not in known for stage in others for count in stage.calls
+    )
+
+
+def _number_of_calls(stages: tuple[StageWork, ...]) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for stage in stages:
+        for count in stage.calls:
+            found[stage.stage, count.call.component] += count.count
+    return found
+
+
+def _group(spec: RunSpec, component: str) -> str | None:
+    found = spec.pipeline.components.get(component)
+    return found.group if found is not None else None
 
 
 def _notes(pass_: ShapePass, described: Described) -> tuple[str, ...]:

@@ -1,44 +1,47 @@
 """What a profile is made from: the configs of a checkpoint, of this machine or of a sheet. No torch."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from framework.errors import LoadError, PlanError
+from framework.errors import LoadError
 from framework.loading.headers import own_dtype, weight_files
-from framework.loading.index import ClassName, ModelIndex, read_index
-from framework.loading.source import locate_model
+from framework.loading.index import CONFIG_FILES, ClassName, ModelIndex, read_index, read_json
+from framework.loading.places import component_place
+from framework.loading.source import SAFETENSORS, is_hub_name, locate_model
+from framework.planning.remote import remote_sheet
 from framework.planning.sheets import Sheet, find_sheet
-from framework.spec import ModelSpec, PipelineSpec
-
-CONFIG = "config.json"
-SCHEDULER_CONFIG = "scheduler_config.json"
+from framework.spec import ComponentSpec, PipelineSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
     """A checkpoint as its configs describe it; without `has_files` only they are known.
 
-    `configs` and `dtypes` are by component; a dtype is the one that the pipeline asks for, else the stored one.
+    `configs`, `dtypes` and `places`, the folders on this machine, are by component; a dtype is the one that the
+    pipeline asks for, else the stored one.
     """
 
     index: ModelIndex
     has_files: bool
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, Path] = field(default_factory=dict)
 
 
 def describe(pipeline: PipelineSpec) -> Described:
-    """Read the configs of `pipeline`'s checkpoint, or its sheet where it is not on this machine.
+    """Read the configs of `pipeline`'s checkpoint, or a sheet where it is not on this machine: shipped, or read once.
 
-    Raises `LoadError` or `PlanError` where there is neither.
+    Raises `LoadError` where there is neither, and `PlanError` for configs that cannot be read.
     """
+    model = pipeline.model
     try:
-        folder = locate_model(pipeline.model, pipeline.hints)
+        folder = locate_model(model, pipeline.hints)
     except LoadError:
-        sheet = find_sheet(pipeline.model.source)
+        if not is_hub_name(model.source):
+            raise
+        sheet = find_sheet(model.source) or remote_sheet(model.source, model.revision, model.variant)
         if sheet is None:
             raise
         return _from_sheet(pipeline, sheet)
@@ -46,17 +49,18 @@ def describe(pipeline: PipelineSpec) -> Described:
 
 
 def _from_folder(pipeline: PipelineSpec, index: ModelIndex) -> Described:
-    configs, dtypes = {}, {}
+    configs, dtypes, places = {}, {}, {}
     for name, wanted in index.components.items():
         if wanted is None:
             continue
-        folder = _folder(index, pipeline, name)
-        for file in (CONFIG, SCHEDULER_CONFIG):
-            if (folder / file).is_file():
-                configs[name] = _read(folder / file)
-        stored = own_dtype(weight_files(folder, pipeline.model.variant)) if folder.is_dir() else None
-        dtypes[name] = _dtype(pipeline, name, stored)
-    return Described(index, True, configs, dtypes)
+        place = component_place(index, pipeline.components.get(name) or ComponentSpec(name=name))
+        places[name] = place.folder
+        file = next((place.folder / file for file in CONFIG_FILES if (place.folder / file).is_file()), None)
+        if file is not None:
+            configs[name] = read_json(file)
+        files = (place.file,) if place.file is not None else weight_files(place.folder, pipeline.model.variant)
+        dtypes[name] = _dtype(pipeline, name, own_dtype(tuple(one for one in files if one.suffix == SAFETENSORS)))
+    return Described(index, True, configs, dtypes, places)
 
 
 def _from_sheet(pipeline: PipelineSpec, sheet: Sheet) -> Described:
@@ -67,26 +71,7 @@ def _from_sheet(pipeline: PipelineSpec, sheet: Sheet) -> Described:
     return Described(index, False, configs, dtypes)
 
 
-def _folder(index: ModelIndex, pipeline: PipelineSpec, name: str) -> Path:
-    """The component's own folder, or that of its `source`, where it is on this machine."""
-    component = pipeline.components.get(name)
-    if component is None or component.source is None:
-        return index.component_folder(name)
-    folder = Path(component.source).expanduser()
-    if (folder / CONFIG).is_file():
-        return folder
-    return locate_model(ModelSpec(source=component.source, revision=pipeline.model.revision)) / name
-
-
 def _dtype(pipeline: PipelineSpec, name: str, stored: str | None) -> str:
     component = pipeline.components.get(name)
     asked = component.dtype if component is not None else None
     return asked or pipeline.model.dtype or stored or "float32"
-
-
-def _read(file: Path) -> Mapping[str, Any]:
-    try:
-        content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return content
-    except (OSError, ValueError) as error:
-        raise PlanError(f"{file}: cannot be read as JSON: {error}") from error

@@ -10,6 +10,7 @@ from framework.planning.facts import Kernel, Work
 FLOP_KINDS = ("matmul", "attention", "conv")
 COPIES = ("h2d", "d2h")
 WAIT = "wait"
+DEFAULT_DTYPE = "bfloat16"  # of a stretch that computes nothing
 Row = tuple[str, float, int, str]
 """Kind, FLOP, bytes and dtype of a kernel, or of what else the host launches."""
 
@@ -77,7 +78,7 @@ def work_of_rows(rows: Mapping[Row, int], activation_bytes: int) -> Work:
         touched_bytes=sum(row[2] * n for row, n in kernels.items()),
         launches=sum(n for row, n in rows.items() if row[0] != WAIT),
         activation_bytes=activation_bytes,
-        dtype=max(sorted(by_dtype), key=lambda name: by_dtype[name]) if by_dtype else Work.dtype,
+        dtype=max(sorted(by_dtype), key=lambda name: by_dtype[name]) if by_dtype else DEFAULT_DTYPE,
         kernels=tuple(Kernel(*row, count) for row, count in sorted(kernels.items())),
         h2d_bytes=copied["h2d"],
         d2h_bytes=copied["d2h"],

@@ -132,7 +132,8 @@ class ShapeTensor(torch.Tensor):
 
 def on_meta(raw: torch.Tensor) -> torch.Tensor:
     """Return a meta tensor of the layout of `raw`, its place in its storage included."""
-    return like_layout(raw.shape, raw.stride(), raw.storage_offset(), raw.dtype, raw.untyped_storage().nbytes())
+    offset = int(raw.storage_offset())
+    return like_layout(raw.shape, raw.stride(), offset, raw.dtype, raw.untyped_storage().nbytes())
 
 
 def like_layout(shape: Any, strides: Any, offset: int, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
