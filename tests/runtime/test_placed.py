@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from framework.errors import ConfigError, PlanError
+from framework.errors import ConfigError, LoadError, PlanError
 from framework.memory.resources import Resources, make_resources
 from framework.platforms import make_platform
 from framework.platforms.sim.testing import sim as sim
@@ -96,6 +96,19 @@ def test_a_component_given_up_gives_its_pins_back(sim: World) -> None:
     found.forget("a")
     assert found.resources.store.ledger.granted_bytes == 0
     assert module.weight.device.type == "cpu"
+
+
+def test_a_placing_that_fails_is_one_line_and_can_be_tried_again(sim: World) -> None:
+    found = placed("sim", a="resident")
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(64, 64)).requires_grad_(False)
+    sim.faults.fail_copy(2)
+    with pytest.raises(LoadError, match=r"^component 'a' \(resident\) cannot be placed: copy h2d .*planted"):
+        found.strategy("a", module)
+    assert found.components() == ()
+    assert module[0].weight.device.type == "cpu"
+    found.strategy("a", module)
+    assert found.components() == ("a",)
+    found.close()
 
 
 def test_what_does_not_fit_is_named_with_what_would(sim: World) -> None:

@@ -51,3 +51,18 @@ def test_the_vaes_other_entry_points_are_announced(loaded_stores: Named, entry: 
     finally:
         store.hooks["vae"].on_call = None
     assert called == ["vae"]
+
+
+def test_schedulers_and_views_let_go_of_a_request_when_it_ends(loaded_stores: Named) -> None:
+    store = loaded_stores("wan22")[2]
+    view = store.pipeline_view()
+    for _ in range(2):  # the scheduler fills one of its first lists in place
+        view.scheduler.set_timesteps(2)
+        view._current_timestep = view.scheduler.timesteps[0]
+        view.scheduler.step(torch.ones(1, 16), view._current_timestep, torch.zeros(1, 16))
+        assert view.scheduler.model_outputs != [None, None]
+        store.end_request()
+        assert view._current_timestep is None
+        assert view.scheduler.model_outputs == view.scheduler.timestep_list == [None, None]
+        assert view.scheduler.last_sample is None
+        assert view.scheduler.num_inference_steps is None
