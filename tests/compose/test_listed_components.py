@@ -72,7 +72,10 @@ def test_components_that_are_stated_need_no_folder() -> None:
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("a/b", "'a/b' is not on this machine; get it with `hf download a/b`, or give a local copy with"),
+        (
+            "a/b",
+            "'a/b' is not on this machine; get it with `framework download` and the same keys",
+        ),
         ("./none", "the folder './none' does not exist"),
         ("x" * 300, "File name too long"),
     ],

@@ -84,6 +84,6 @@ def test_a_family_that_does_not_say_what_it_reads_is_not_checked(monkeypatch: py
 
 def test_every_built_in_family_says_what_it_reads_in_keys_of_a_request() -> None:
     keys = set(RequestSpec.__dataclass_fields__)
-    assert keys >= EVERY_RUN - {"seed"}
+    assert keys >= EVERY_RUN - {"seed", "loras_scale"}
     for name in FAMILIES.names():
         assert set(FAMILIES.get(name).request_keys) <= keys
