@@ -92,3 +92,33 @@ def test_a_refused_registration_does_not_fail_the_next_kernel() -> None:
     assert int(cuda._runtime().cudaHostRegister(memory.data_ptr(), 4096, 0)) != 0
     platform._clear_error()
     assert torch.ones(4, device=platform.device).add_(1).sum().item() == 8
+
+
+def test_a_cap_bounds_the_allocator_and_the_figure_of_what_is_free(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (700, 1000))
+    for name, value in {"memory_reserved": 100, "memory_allocated": 80, "max_memory_allocated": 90}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: asked.append(share))
+    platform = CudaPlatform()
+    platform.cap(250)
+    assert platform.memory().free_bytes == 150
+    platform.cap(5000)
+    assert platform.memory().free_bytes == 700
+    platform.cap(None)
+    assert asked == [0.25, 1.0, 1.0]
+
+
+@needs_cuda
+def test_an_allocation_beyond_the_cap_fails() -> None:
+    platform = CudaPlatform()
+    platform.release_cache()
+    platform.cap(torch.cuda.memory_reserved() + 64 * 1024**2)
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            platform.reserve(128 * 1024**2)
+    finally:
+        platform.cap(None)
+    platform.reserve(128 * 1024**2)
