@@ -1,6 +1,6 @@
 """The layers of a component: which modules are streamed, and what is refused by name before a run. Imports torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from framework.memory.layer_table import layer_paths
 MIN_COVERAGE = 0.1
 """Below this share of the weights, streaming the layers saves nothing worth its cost."""
 
+REGISTERED = ("_parameters", "_buffers", "_modules")
 OTHER_MODES = "component-offload and resident work"
 
 
@@ -59,20 +60,36 @@ def refuse_references(component: str, mode: str, module: nn.Module) -> None:
     managed = {id(tensor) for part in module.modules() for tensor in _registered(part)}
     for name, part in module.named_modules():
         for attribute, value in vars(part).items():
-            if attribute not in ("_parameters", "_buffers", "_modules") and managed & _tensor_ids(value):
+            if attribute not in REGISTERED and managed & _tensor_ids(value):
                 where = f"{name or type(part).__name__}.{attribute}"
                 reason = f"{mode} cannot reach the weights that '{where}' ({type(part).__name__}) refers to directly"
                 raise ConfigError.of(f"component_residency.{component}", reason, hint="resident works")
 
 
 def loose_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors kept as plain attributes (lazily built rope tables, say), by dotted name, for audits."""
+    """Return the tensors kept as plain attributes (lazily built rope tables, say), by dotted name.
+
+    Those in lists, tuples and maps have their place behind the name. No strategy moves them: they lie where the forward
+    has made them. The module's own weights under another name are none.
+    """
     found: dict[str, Tensor] = {}
+    managed = {id(tensor) for part in module.modules() for tensor in _registered(part)}
     for name, part in module.named_modules():
         for attribute, value in vars(part).items():
-            if isinstance(value, Tensor):
-                found[f"{name}.{attribute}" if name else attribute] = value
-    return found
+            if attribute not in REGISTERED:
+                found.update(_tensors_in(f"{name}.{attribute}" if name else attribute, value))
+    return {name: tensor for name, tensor in found.items() if id(tensor) not in managed}
+
+
+def _tensors_in(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _tensors_in(f"{name}[{number}]", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _tensors_in(f"{name}[{key}]", item)
 
 
 def _stack(component: str, module: nn.Module, path: str, number: int) -> Stack:

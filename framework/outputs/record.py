@@ -59,7 +59,9 @@ class RecordSink:
                 self._request(event.request)["outputs"].append(self._output(event))
             case events.MemoryMeasured():
                 self._request(event.request)["memory"].update(
-                    device_peak_bytes=event.device_peak_bytes, moved_bytes=event.moved_bytes
+                    device_peak_bytes=event.device_peak_bytes,
+                    moved_bytes=event.moved_bytes,
+                    loose_bytes=event.loose_bytes,
                 )
             case events.RequestFinished():
                 self._finish_request(event)

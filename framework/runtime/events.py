@@ -5,7 +5,7 @@ The scheduler knows no sink: it emits, and an event nobody hears costs one truth
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,13 @@ class MemoryMeasured:
     """What a request took of the device, told before its end.
 
     `moved_bytes` are weights copied during it, by component and direction (`h2d`, `d2h`); `device_peak_bytes` is None
-    where the platform cannot tell.
+    where the platform cannot tell. `loose_bytes` is what components keep on the device beside their weights after it.
     """
 
     request: int
     device_peak_bytes: int | None
     moved_bytes: Mapping[str, Mapping[str, int]]
+    loose_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

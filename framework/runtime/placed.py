@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from framework.errors import FrameworkError, LoadError, PlanError
+from framework.errors import FrameworkError, PlanError
 from framework.loading.weights import size_bytes
+from framework.memory.layers import loose_tensors
 from framework.memory.resources import Resources
 from framework.registry import STRATEGIES
 from framework.runtime.sharing import Footprint
@@ -68,7 +69,7 @@ class Placed:
         except Exception as error:
             self.forget(component)
             reason = f"component '{component}' ({placement.mode}) cannot be placed: {first_line(error)}"
-            raise LoadError(reason) from error
+            raise FrameworkError(reason) from error
         return strategy
 
     def forget(self, component: str) -> None:
@@ -94,16 +95,31 @@ class Placed:
         for component in list(self._built):
             self.forget(component)
 
-    def footprints(self) -> dict[str, Footprint]:
-        """Return the device bytes of every component built so far."""
+    def loose_bytes(self) -> dict[str, int]:
+        """Return the device bytes of tensors that components keep beside their weights, where they keep any.
+
+        They are made by a first call (rope tables) and stay, so they count as idle from the first request on.
+        """
+        device = self.resources.platform.device
         found = {}
+        for component, (module, _) in self._built.items():
+            loose = {id(tensor): tensor.nbytes for tensor in loose_tensors(module).values() if tensor.device == device}
+            if loose:
+                found[component] = sum(loose.values())
+        return found
+
+    def footprints(self) -> dict[str, Footprint]:
+        """Return the device bytes of every component built so far, with what it keeps beside its weights."""
+        found = {}
+        loose = {} if self.resources.platform.unified else self.loose_bytes()
         for component, (module, strategy) in self._built.items():
             whole = size_bytes(module)
             used = getattr(strategy, "device_bytes", whole)
             idle = getattr(strategy, "idle_bytes", 0)
             if component in self.resources.ring_names:
                 idle -= getattr(strategy, "kept_ring_bytes", 0)  # whoever uses the ring next has it in its own figure
-            found[component] = Footprint(used, idle)
+            more = loose.get(component, 0)
+            found[component] = Footprint(used + more, idle + more)
         return found
 
     def fitting_beside_a_request(self, components: Iterable[str]) -> frozenset[str]:

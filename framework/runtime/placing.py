@@ -56,6 +56,7 @@ class Meter:
     """Measures one request: weights moved and the device's peak. Make it when the request begins."""
 
     def __init__(self, placed: Placed, request: int) -> None:
+        self._placed = placed
         self._platform = placed.resources.platform
         self._moved = placed.resources.courier.moved
         self._before = Counter(self._moved)
@@ -66,5 +67,6 @@ class Meter:
         moved: dict[str, dict[str, int]] = {}
         for (component, direction), size in sorted((self._moved - self._before).items()):
             moved.setdefault(component, {})[direction] = size
-        peak = None if self._platform.unified else self._platform.memory().peak_bytes
-        return MemoryMeasured(self._request, peak, moved)
+        if self._platform.unified:
+            return MemoryMeasured(self._request, None, moved)
+        return MemoryMeasured(self._request, self._platform.memory().peak_bytes, moved, self._placed.loose_bytes())

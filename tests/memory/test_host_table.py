@@ -1,5 +1,6 @@
 """Big lookup tables on the host (case ME-03)."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import memory_builders as build
@@ -69,13 +70,17 @@ def test_a_table_on_the_host_gives_the_same_rows(make_resources: Make, sim: Worl
 
 
 def test_only_the_rows_asked_for_travel(make_resources: Make, sim: World) -> None:
-    model = make()
-    streamer = attach(model, make_resources(table_bytes=1000))
+    model, shared = make(), make_resources(table_bytes=1000)
+    streamer = attach(model, shared)
     streamer.start()
     streamer.wait()
     sim.moves.clear()
-    model.shared(TOKENS.to("sim"))
+    tokens, before = TOKENS.to("sim"), Counter(shared.courier.moved)
+    model.shared(tokens)
     assert sum(move.size_bytes for move in sim.moves) == 2 * 3 * 8 + 3 * 8 * 4
+    counted = shared.courier.moved - before
+    assert counted == {("text_encoder", "d2h"): 3 * 8, ("text_encoder", "h2d"): 3 * 8 * 4}
+    assert [move.component for move in sim.moves] == [None, "text_encoder", "text_encoder"]
     streamer.finish()
 
 

@@ -93,7 +93,10 @@ def test_a_sharded_module_is_refused_by_type() -> None:
 def test_tensors_in_plain_attributes_are_found() -> None:
     module = nn.Sequential(nn.Linear(2, 2))
     module[0].freqs = torch.ones(3)
-    assert list(loose_tensors(module)) == ["0.freqs"]
+    module[0].tables = {"rope": [torch.ones(1), (torch.ones(2),)], "scale": 3.0}
+    module[0].own = module[0].weight.data
+    vars(module[0])["alias"] = module[0].weight
+    assert list(loose_tensors(module)) == ["0.freqs", "0.tables[rope][0]", "0.tables[rope][1][0]", "0.own"]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def run_of(folder: Path) -> list[events.Event]:
         events.StageFinished(0, "denoise", 1.0),
         events.OutputSaved(0, str(folder / "video.mp4"), "aa", "bb"),
         events.Note("a cache hit"),
-        events.MemoryMeasured(0, 9, {"transformer": {"h2d": 4}}),
+        events.MemoryMeasured(0, 9, {"transformer": {"h2d": 4}}, {"vae": 2}),
         events.RequestFinished(0, 2.0),
     ]
 
@@ -83,6 +83,7 @@ def test_a_record_comes_back_as_it_was(sink: RecordSink, tmp_path: Path, spec: R
             "memory": {
                 "device_peak_bytes": 9,
                 "moved_bytes": {"transformer": {"h2d": 4}},
+                "loose_bytes": {"vae": 2},
                 "host_peak_bytes": 5,
             },
         }

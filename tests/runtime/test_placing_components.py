@@ -2,6 +2,7 @@
 
 import pytest
 import spec_builders
+import torch
 from torch import nn
 
 from framework.memory.resources import make_resources
@@ -61,4 +62,20 @@ def test_a_component_counts_with_the_bytes_it_takes(mode: str, sim: World) -> No
     placed.strategy("a", module)
     found = placed.footprints()["a"]
     assert (found.used_bytes, found.idle_bytes) == (64 * 64 * 4, 64 * 64 * 4 if mode == "resident" else 0)
+    placed.close()
+
+
+def test_what_a_component_keeps_beside_its_weights_is_charged(sim: World) -> None:
+    placed = Placed(
+        {"a": Placement(component="a", group=None, mode="component-offload")}, make_resources(make_platform("sim"))
+    )
+    module = nn.Linear(8, 8).requires_grad_(False)
+    placed.strategy("a", module)
+    before, meter = placed.footprints()["a"], Meter(placed, 0)
+    module.freqs = {"rope": [torch.zeros(16, device="sim"), torch.zeros(99)]}  # made by a first call
+    after = placed.footprints()["a"]
+    assert (after.used_bytes - before.used_bytes, after.idle_bytes - before.idle_bytes) == (64, 64)
+    assert meter.read().loose_bytes == {"a": 64}
+    del module.freqs
+    assert Meter(placed, 1).read().loose_bytes == {}
     placed.close()
