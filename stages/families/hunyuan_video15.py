@@ -101,7 +101,8 @@ class HunyuanVideo15Family(Family):
 
         view = ctx.pipeline_view(without=TEXT_PARTS)
         data, scale = latents.data.to(ctx.device, dtype=view.vae.dtype), view.vae.config.scaling_factor
-        video = torch.cat([view.vae.decode(one / scale, return_dict=False)[0] for one in data.split(1)])
+        ones = (data[index : index + 1] for index in range(len(data)))
+        video = torch.cat([view.vae.decode(one / scale, return_dict=False)[0] for one in ones])
         pictures = view.video_processor.postprocess_video(video, output_type="pt")
         return Frames(pictures.permute(0, 1, 3, 4, 2).float().cpu().contiguous(), ctx.request.fps)
 
