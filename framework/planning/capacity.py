@@ -64,7 +64,7 @@ def _moments(problem: PlanProblem, life: Life) -> list[Row]:
 
 def _loading(problem: PlanProblem) -> list[Row]:
     """While a cast component is read it lies in memory whole, beside what has been loaded before it."""
-    order = sorted(problem.known, key=lambda name: -(problem.components[name].size_bytes or 0) * problem.reads(name))
+    order = problem.loading_order
     rows = []
     for number, name in enumerate(order):
         sizes = problem.components[name]
@@ -76,14 +76,14 @@ def _loading(problem: PlanProblem) -> list[Row]:
     return rows
 
 
-def on_ring(option: Option, slots: int, slot_bytes: int) -> Option | None:
+def on_ring(option: Option, slots: int, slot_bytes: int, ring: str) -> Option | None:
     """Return `option` with the ring that its group shares, or None where it needs a larger one."""
     held = option.held
     if not held.slots:
         return option
     if held.slots > slots or held.slot_bytes > slot_bytes:
         return None
-    return replace(option, held=with_ring(held, slots, slot_bytes))
+    return replace(option, held=with_ring(held, slots, slot_bytes, ring))
 
 
 def used(rows: list[Row], options: Mapping[str, Option]) -> list[int]:

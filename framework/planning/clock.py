@@ -13,7 +13,7 @@ STAGING_BUFFERS = 2
 FOLLOWED = 3
 """Windows of one copy that are followed one by one, until host and bus have found their pace."""
 
-PINNED, PAGEABLE, MAPPED = "pinned", "pageable", "mapped"
+PINNED, PAGEABLE, MAPPED, DEVICE = "pinned", "pageable", "mapped", "device"
 
 
 class Clock:

@@ -8,20 +8,23 @@ from framework.planning.facts import EMPTY, Choice, ComponentSizes
 from framework.planning.packing import granules
 from framework.planning.problem import LAYERWISE, RESIDENT
 
+USE, PERMANENT = "use", "permanent"
+
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """`used_bytes` in a use and `idle_bytes` between uses, both without the ring of `slots` slots of `slot_bytes`.
 
-    `parts` names what `used_bytes` is made of. `stays`: what a use holds is kept from the first one on (`retained`) or
-    from the start (`permanent`).
+    `parts` names what `used_bytes` is made of. `stays`: what a use holds, ring included, is kept from the first one on.
+    `ring` is the name of a ring that others share.
     """
 
     used_bytes: int
     idle_bytes: int
     slots: int = 0
     slot_bytes: int = 0
-    stays: str = "use"
+    stays: bool = False
+    ring: str = ""
     parts: Mapping[str, int] = field(default_factory=lambda: EMPTY)
 
     @property
@@ -71,12 +74,13 @@ def footprint(sizes: ComponentSizes, choice: Choice, parked: bool = False) -> Fo
     layers, streamed = layer_sizes(sizes), streamed_of(sizes, choice)
     kept = sum(granules(size) for i, size in enumerate(layers) if i not in streamed)
     rest = rest_bytes(sizes)
+    idle = 0 if parked else rest
     return Footprint(
         kept + rest,
-        0 if parked else rest,
+        idle + kept if choice.lifetime == PERMANENT else idle,
         slots=min(depth_of(choice) + 1, len(streamed)),
         slot_bytes=granules(max((layers[i] for i in streamed), default=0)),
-        stays=choice.lifetime,
+        stays=choice.lifetime != USE,
         parts={"resident layers": kept, "outside layers": rest},
     )
 

@@ -4,13 +4,13 @@ The order is the loader's, most bytes read first; within a component streamed la
 before the rest. Memory of the host's own counts against `budget.host`, pages of a mapped file do not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from framework.memory.pin_ledger import PinLedger
-from framework.planning.clock import MAPPED, PAGEABLE, PINNED, STAGING_BUFFERS, STAGING_BYTES
+from framework.planning.clock import DEVICE, MAPPED, PAGEABLE, PINNED, STAGING_BUFFERS, STAGING_BYTES
 from framework.planning.facts import Choice, ComponentSizes
-from framework.planning.footprint import layer_sizes, streamed_of
+from framework.planning.footprint import PERMANENT, layer_sizes, streamed_of
 from framework.planning.packing import CHUNK_BYTES
 from framework.planning.problem import LAYERWISE, RESIDENT, PlanProblem
 from framework.planning.streaming import Traffic
@@ -46,6 +46,8 @@ def traffic_tiers(traffic: Traffic) -> set[str]:
 
 def file_bytes(sizes: ComponentSizes) -> int:
     """Return the bytes of the component's weights in its files."""
+    if sizes.file_bytes:
+        return sizes.file_bytes
     ratio = ITEM_BYTES.get(sizes.file_dtype or "", 1) / ITEM_BYTES.get(sizes.dtype or "", 1) if is_cast(sizes) else 1
     return int((sizes.size_bytes or 0) * ratio)
 
@@ -55,18 +57,38 @@ def is_cast(sizes: ComponentSizes) -> bool:
     return sizes.file_dtype is not None and sizes.file_dtype != sizes.dtype
 
 
-def parcels(sizes: ComponentSizes, choice: Choice) -> tuple[list[tuple[int, int]], list[tuple[int, bool]]]:
-    """Return the layers as (number, bytes) in the order they are packed, and the rest as (bytes, is buffers)."""
-    layers = list(enumerate(layer_sizes(sizes)))
-    whole = sizes.leftover_bytes
-    if choice.mode == LAYERWISE:
-        streamed = streamed_of(sizes, choice)
-        layers.sort(key=lambda layer: layer[0] not in streamed)
-    else:
-        whole += sizes.table_bytes + sum(size for _, size in layers)
-        layers = []
-    rest = [(size, False) for size in _chunks(whole)]
-    return layers, rest + ([(sizes.buffer_bytes, True)] if sizes.buffer_bytes else [])
+@dataclass(frozen=True, slots=True)
+class Parcels:
+    """What of a component is kept on the host, in the order it is packed: layers as (number, bytes), the rest as
+    (bytes, is buffers). `settled` layers have gone to the device for good."""
+
+    layers: tuple[tuple[int, int], ...]
+    settled: frozenset[int]
+    rest: tuple[tuple[int, bool], ...]
+
+
+def parcels(sizes: ComponentSizes, choice: Choice, parked: bool = False) -> Parcels:
+    """Take a component apart as the engine does for its mode."""
+    buffers = ((sizes.buffer_bytes, True),) if sizes.buffer_bytes else ()
+    own = list(enumerate(layer_sizes(sizes)))
+    if choice.mode != LAYERWISE:
+        whole = sizes.leftover_bytes + sizes.table_bytes + sum(size for _, size in own)
+        return Parcels((), frozenset(), (*_chunks(whole), *buffers))
+    streamed = streamed_of(sizes, choice)
+    own.sort(key=lambda layer: layer[0] not in streamed)
+    if choice.lifetime != PERMANENT:
+        return Parcels(tuple(own), frozenset(), (*_chunks(sizes.leftover_bytes), *buffers))
+    settled = frozenset(number for number, _ in own if number not in streamed)
+    rest = _chunks(sizes.leftover_bytes) if parked else []
+    return Parcels(tuple(layer for layer in own if layer[0] in streamed), settled, (*rest, *buffers))
+
+
+def traffic_of(sizes: ComponentSizes, kept: Parcels, tiers: Mapping[int, str], rest: Iterable[str]) -> Traffic:
+    """Return what moves, from the tiers of the layers that are kept on the host and those of the rest."""
+    own = layer_sizes(sizes)
+    all_tiers = tuple(DEVICE if i in kept.settled else tiers.get(i, PINNED) for i in range(len(own)))
+    moved = tuple((size, tier) for (size, _), tier in zip(kept.rest, rest, strict=True))
+    return Traffic(own if kept.layers or kept.settled else (), all_tiers if kept.layers or kept.settled else (), moved)
 
 
 def host_use(problem: PlanProblem, choices: Mapping[str, Choice]) -> HostUse:
@@ -74,16 +96,17 @@ def host_use(problem: PlanProblem, choices: Mapping[str, Choice]) -> HostUse:
     store = _Store(problem.make_ledger(), problem.host_bytes)
     traffic: dict[str, Traffic] = {}
     tables = 0
-    order = sorted(problem.known, key=lambda name: -(problem.components[name].size_bytes or 0) * problem.reads(name))
-    for name in order:
+    for name in problem.loading_order:
         sizes, choice = problem.components[name], choices[name]
         store.begin(sizes)
         if choice.mode != RESIDENT:
-            traffic[name] = store.keep(name, sizes, choice)
+            traffic[name] = store.keep(sizes, choice, parcels(sizes, choice, name in problem.parked))
         if choice.mode == LAYERWISE and is_cast(sizes):
             tables += sizes.table_bytes
             store.held += sizes.table_bytes
-    staging = STAGING_BYTES * STAGING_BUFFERS if any(traffic_tiers(one) - {PINNED} for one in traffic.values()) else 0
+    passing = any(choice.mode == LAYERWISE and choice.lifetime == PERMANENT for choice in choices.values())
+    staged = passing or any(traffic_tiers(one) - {PINNED} for one in traffic.values())
+    staging = STAGING_BYTES * STAGING_BUFFERS if staged else 0
     peak = max(store.peak, store.held) + staging
     return HostUse(
         host_bytes=peak,
@@ -109,17 +132,14 @@ class _Store:
         if is_cast(sizes):
             self.peak = max(self.peak, self.held + size + largest)
 
-    def keep(self, name: str, sizes: ComponentSizes, choice: Choice) -> Traffic:
-        layers, rest = parcels(sizes, choice)
-        tiers = {}
-        for number, size in layers:
-            tiers[number] = self._tier(name, f"layer {number}", size, choice, not is_cast(sizes)) if size else PINNED
-        kept = tuple(
-            (size, self._tier(name, f"rest {number}", size, choice, not is_cast(sizes) and not buffers))
-            for number, (size, buffers) in enumerate(rest)
-        )
-        in_order = sorted(layers)
-        return Traffic(tuple(size for _, size in in_order), tuple(tiers[number] for number, _ in in_order), kept)
+    def keep(self, sizes: ComponentSizes, choice: Choice, kept: Parcels) -> Traffic:
+        in_file, name = not is_cast(sizes), sizes.name
+        tiers = {i: self._tier(name, f"layer {i}", size, choice, in_file) for i, size in kept.layers if size}
+        rest = [
+            self._tier(name, f"rest {number}", size, choice, in_file and not buffers)
+            for number, (size, buffers) in enumerate(kept.rest)
+        ]
+        return traffic_of(sizes, kept, tiers, rest)
 
     def _tier(self, name: str, part: str, size: int, choice: Choice, in_file: bool) -> str:
         fits = self.held + size <= self._limit
@@ -131,6 +151,6 @@ class _Store:
         return PAGEABLE
 
 
-def _chunks(size_bytes: int) -> list[int]:
+def _chunks(size_bytes: int) -> list[tuple[int, bool]]:
     whole, left = divmod(size_bytes, CHUNK_BYTES)
-    return [CHUNK_BYTES] * whole + ([left] if left else [])
+    return [(CHUNK_BYTES, False)] * whole + ([(left, False)] if left else [])

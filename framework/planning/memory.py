@@ -5,7 +5,7 @@ of its moments (`planning.uses`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from framework.planning.facts import Choice, ComponentSizes
 from framework.planning.footprint import Footprint, footprint
@@ -43,7 +43,7 @@ def footprints(problem: PlanProblem, choices: Mapping[str, Choice]) -> dict[str,
         if len(sharing) > 1:
             slots = max(held[name].slots for name in sharing)
             size = max(held[name].slot_bytes for name in sharing)
-            held |= {name: with_ring(held[name], slots, size) for name in sharing}
+            held |= {name: with_ring(held[name], slots, size, " and ".join(sharing)) for name in sharing}
     return held
 
 
@@ -55,8 +55,8 @@ def rings(problem: PlanProblem) -> tuple[tuple[str, ...], ...]:
     return tuple(names for names in found if len(names) > 1)
 
 
-def with_ring(held: Footprint, slots: int, slot_bytes: int) -> Footprint:
-    return Footprint(held.used_bytes, held.idle_bytes, slots, slot_bytes, held.stays, held.parts)
+def with_ring(held: Footprint, slots: int, slot_bytes: int, ring: str) -> Footprint:
+    return replace(held, slots=slots, slot_bytes=slot_bytes, ring=ring)
 
 
 def weight_bytes(held: Footprint, moment: Moment, component: str) -> int:
@@ -68,8 +68,7 @@ def weight_bytes(held: Footprint, moment: Moment, component: str) -> int:
 
 def in_place(held: Footprint, moment: Moment, component: str) -> bool:
     """Whether what a use holds is on the device."""
-    stays = held.stays == "permanent" or (held.stays == "retained" and component in moment.seen)
-    return component in moment.active or stays
+    return component in moment.active or (held.stays and component in moment.seen)
 
 
 def moment_parts(
@@ -80,7 +79,7 @@ def moment_parts(
     for name, own in held.items():
         if in_place(own, moment, name):
             parts |= {f"{name} {part}": size for part, size in own.parts.items()}
-            parts[f"{name} ring"] = own.ring_bytes
+            parts[f"ring of {own.ring or name}"] = own.ring_bytes
         else:
             parts[f"{name} between uses"] = own.idle_bytes
         parts[f"{name} made on first use"] = components[name].lazy_bytes if name in moment.seen else 0

@@ -7,7 +7,7 @@ from itertools import product
 from framework.planning.clock import MAPPED, PAGEABLE, PINNED
 from framework.planning.facts import Choice, ComponentSizes
 from framework.planning.footprint import Footprint, footprint, layer_sizes
-from framework.planning.host import file_bytes, is_cast, parcels
+from framework.planning.host import file_bytes, is_cast, parcels, traffic_of
 from framework.planning.problem import LAYERWISE, MODES, RESIDENT, PlanProblem, Wish
 from framework.planning.rates import Rates
 from framework.planning.streaming import Traffic
@@ -160,7 +160,7 @@ class _Question:
         sizes, rates = self.sizes, self._rates
         traffic, own, kept = Traffic((), ()), 0, 0
         if choice.mode != RESIDENT:
-            traffic, own, kept = _traffic(sizes, choice)
+            traffic, own, kept = _traffic(sizes, choice, self._parked)
         costs = self._costs(choice, traffic)
         load_s = load_seconds(sizes, choice, traffic, rates)
         table = sizes.table_bytes if choice.mode == LAYERWISE and is_cast(sizes) else 0
@@ -183,12 +183,12 @@ class _Question:
         ]
 
 
-def _traffic(sizes: ComponentSizes, choice: Choice) -> tuple[Traffic, int, int]:
+def _traffic(sizes: ComponentSizes, choice: Choice, parked: bool) -> tuple[Traffic, int, int]:
     """Return what moves where every parcel has the choice's tier, its bytes, and those in the host's own memory."""
-    layers, rest = parcels(sizes, choice)
-    own = tuple(size for _, size in sorted(layers))
+    kept = parcels(sizes, choice, parked)
     writable = PAGEABLE if choice.tier == MAPPED else choice.tier
-    moved = tuple((size, writable if buffers else choice.tier) for size, buffers in rest)
-    whole = sum(own) + sum(size for size, _ in moved)
-    kept = sum(size for size, tier in moved if tier != MAPPED) if choice.tier == MAPPED else whole
-    return Traffic(own, (choice.tier,) * len(own), moved), whole, kept
+    rest = [writable if buffers else choice.tier for _, buffers in kept.rest]
+    traffic = traffic_of(sizes, kept, dict.fromkeys((i for i, _ in kept.layers), choice.tier), rest)
+    own = sum(size for _, size in kept.layers) + sum(size for size, _ in kept.rest)
+    in_memory = sum(size for size, buffers in kept.rest if buffers) if choice.tier == MAPPED else own
+    return traffic, own, in_memory

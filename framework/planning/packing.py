@@ -1,4 +1,4 @@
-"""How the engine lays weights out, as arithmetic: 256-byte aligned tensors in parcels, parcels in granules. No torch."""
+"""How the engine packs weights, as arithmetic: 256-byte aligned tensors in parcels, parcels in granules. No torch."""
 
 from collections.abc import Iterable
 

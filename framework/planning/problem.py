@@ -12,6 +12,7 @@ from framework.spec import ComponentUse
 
 MIB = 1024**2
 RESIDENT, WHOLE, LAYERWISE = "resident", "component-offload", "layerwise-offload"
+DIT = "dit"
 MODES = (RESIDENT, WHOLE, LAYERWISE)
 COPY_RESERVE_BYTES = 4 * GIB
 """Host memory that copies of mapped weights leave free (`framework.memory.host_store`)."""
@@ -112,9 +113,19 @@ class PlanProblem:
         """Return the pin ledger as a run on this machine begins with it."""
         return PinLedger(self.host_memory, self.budgets.pinned)
 
-    def reads(self, component: str) -> int:
-        """How often a request reads the component's weights, as the loader orders by it."""
-        if self.components[component].group != "dit":
-            return 1
-        calls = (count for stage in self.work.stages for count in stage.calls if count.call.component == component)
-        return max(1, sum(count.count for count in calls))
+    @property
+    def loading_order(self) -> tuple[str, ...]:
+        """Known components as the loader takes them: most bytes read in a request first, a denoiser once a step."""
+        counts = [
+            counted.count
+            for stage in self.work.stages
+            for counted in stage.calls
+            if counted.call.component in self.known and self.components[counted.call.component].group == DIT
+        ]
+        steps = max(counts, default=1)
+
+        def read_bytes(name: str) -> int:
+            sizes = self.components[name]
+            return (sizes.size_bytes or 0) * (steps if sizes.group == DIT else 1)
+
+        return tuple(sorted(sorted(self.known), key=lambda name: -read_bytes(name)))

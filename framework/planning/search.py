@@ -68,7 +68,7 @@ def _by_ring(problem: PlanProblem, options: Options) -> Iterator[Options]:
         own = dict(options)
         for names, (slots, slot_bytes) in zip(groups, chosen, strict=True):
             for name in names:
-                fitted = (on_ring(option, slots, slot_bytes) for option in own[name])
+                fitted = (on_ring(option, slots, slot_bytes, " and ".join(names)) for option in own[name])
                 own[name] = [option for option in fitted if option is not None]
         yield own
 

@@ -7,7 +7,7 @@ until they repeat, then multiplied. A layer that runs twice in a pass is taken a
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from framework.planning.clock import Clock
+from framework.planning.clock import DEVICE, Clock
 
 Pass = tuple[tuple[int, float, int], ...]
 SAME = 1e-9
@@ -29,12 +29,14 @@ class Ring:
     def __init__(self, clock: Clock, traffic: Traffic, streamed: Set[int], depth: int) -> None:
         self._clock, self._traffic = clock, traffic
         self._streamed = frozenset(layer for layer in streamed if traffic.layer_bytes[layer])
-        self._unsent = {i for i, size in enumerate(traffic.layer_bytes) if size and i not in self._streamed}
+        own = [i for i, size in enumerate(traffic.layer_bytes) if size and i not in self._streamed]
+        self._unsent = {i for i in own if traffic.tiers[i] != DEVICE}
         slots = min(depth + 1, len(self._streamed))
         self._whole = slots == len(self._streamed)  # all have a slot of their own
         self._ahead = depth > 0
         self._free = [0.0] * slots
-        self._ready: dict[int, float] = {}
+        self._ready = dict.fromkeys((i for i in own if i not in self._unsent), 0.0)
+        self._end: int | None = None  # where it is known that nothing more is called
         self._order: tuple[int, ...] = tuple(range(len(traffic.layer_bytes)))
         self._at = self._next = 0  # the next call, and the next layer to be loaded, counted through all passes
 
@@ -42,10 +44,11 @@ class Ring:
         self._clock.follow_compute()
         self._advance()
 
-    def run(self, steps: Pass) -> None:
-        """Follow one pass."""
+    def run(self, steps: Pass, last: bool = False) -> None:
+        """Follow one pass; after the `last` one nothing is fetched for another."""
         clock, streamed, ready = self._clock, self._streamed, self._ready
         self._turn(tuple(step[0] for step in steps if step[0] >= 0))
+        self._end = self._at + len(self._order) if last else None
         for layer, seconds, launches in steps:
             if layer >= 0:
                 self._enter(layer)
@@ -83,7 +86,7 @@ class Ring:
             return
         order, ready = self._order, self._ready
         length = len(order)
-        limit = self._at + 2 * length
+        limit = self._at + 2 * length if self._end is None else self._end
         position = self._next
         while position < limit:
             layer = order[position % length]
@@ -113,8 +116,19 @@ class Ring:
             self._next = 1 if list(order) == sorted(order) else len(order)  # else nothing is right till the next pass
 
 
-def repeat(clock: Clock, ring: Ring | None, steps: Pass, count: int) -> None:
-    """Run `count` passes alike: followed until one grows as the one before, then multiplied."""
+def repeat(clock: Clock, ring: Ring | None, steps: Pass, count: int, told: bool = False) -> None:
+    """Run `count` passes alike: followed until one grows as the one before, then multiplied.
+
+    `told`: a loop that says its steps, so that nothing is fetched again in its last one.
+    """
+    if ring is not None and told and count > 1:
+        _follow(clock, ring, steps, count - 1)
+        ring.run(steps, last=True)
+    else:
+        _follow(clock, ring, steps, count)
+
+
+def _follow(clock: Clock, ring: Ring | None, steps: Pass, count: int) -> None:
     growth: tuple[float, ...] | None = None
     before = clock.times()
     for done in range(1, count + 1):

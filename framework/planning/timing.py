@@ -6,7 +6,7 @@ the head of a second expert may come earlier, from the second request on: at mos
 
 from dataclasses import dataclass
 
-from framework.planning.clock import MAPPED, PINNED, Clock
+from framework.planning.clock import DEVICE, MAPPED, PINNED, Clock
 from framework.planning.facts import CallWork, Choice, ComponentSizes
 from framework.planning.footprint import depth_of, resident_bytes, streamed_of
 from framework.planning.host import file_bytes
@@ -50,7 +50,7 @@ def span_costs(
     for number, (stage, calls) in enumerate(span.parts):
         for counted in calls:
             steps = steps_of(counted.call, sizes, rates, known)
-            repeat(clock, ring, steps, counted.count)
+            repeat(clock, ring, steps, counted.count, told=counted.steps is not None)
         if number == len(span.parts) - 1:
             clock.let_compute_follow()
         after = (clock.now, clock.compute_s, clock.copy_s, clock.host_s, clock.disk_s, clock.moved_bytes)
@@ -110,8 +110,9 @@ def load_seconds(sizes: ComponentSizes, choice: Choice, traffic: Traffic | None,
     if choice.mode == RESIDENT or traffic is None:
         return file_bytes(sizes) * rates.disk_s + resident_bytes(sizes) * rates.pageable_s
     own = list(zip(traffic.layer_bytes, traffic.tiers, strict=True)) + list(traffic.rest)
-    copied = sum(size for size, tier in own if tier != MAPPED)
+    copied = sum(size for size, tier in own if tier not in (MAPPED, DEVICE))
     seconds = file_bytes(sizes) * rates.disk_s + copied * rates.stage_s
+    seconds += sum(size for size, tier in own if tier == DEVICE) * rates.pageable_s
     if choice.mode == LAYERWISE:
         seconds += sum(size * rates.pinned_s for size, tier in traffic.rest if tier == PINNED)
     return seconds

@@ -126,7 +126,7 @@ class _Walk:
                 for other in [other for other in self._open if other in others and other[1] != use.phase]:
                     self._open.pop(other)
             key = self._begin(number, use)
-        self._open[key][-1][1].append(counted)
+        _add(self._open[key][-1][1], counted)
         self._note(work, counted.call.activation_bytes, counted.call.live_bytes)
 
     def _begin(self, number: int, use: ComponentUse) -> UseKey:
@@ -166,4 +166,16 @@ class _Walk:
         if self._ahead is not None:
             active.add(self._ahead[1])
         moment = Moment(work.stage, frozenset(active), self._seen, activation_bytes, live_bytes, work.extra_bytes)
-        self.moments.append(moment)
+        if moment not in self.moments[-8:]:  # components that take turns, step by step
+            self.moments.append(moment)
+
+
+def _add(calls: list[CallCount], counted: CallCount) -> None:
+    """Add to the calls of a use; calls alike are one entry, though others were called in between."""
+    last = calls[-1] if calls else None
+    if last is None or last.call != counted.call:
+        calls.append(counted)
+        return
+    both = (last.steps, counted.steps)
+    steps = (both[0][0], both[1][1]) if both[0] is not None and both[1] is not None else None
+    calls[-1] = CallCount(call=last.call, count=last.count + counted.count, steps=steps)

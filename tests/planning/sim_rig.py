@@ -104,6 +104,8 @@ class Script:
     calls: Mapping[str, tuple[tuple[str, int], ...]]
     profile: HardwareProfile = field(default_factory=lambda: load_hardware("rtx_4090"))
     pinned: int | None = None  # what may be page-locked, in bytes
+    parked: frozenset[str] = frozenset()
+    stepped: bool = False  # the stage `denoise` says its steps, a call each
 
 
 def sizes_of(name: str, part: Part) -> ComponentSizes:
@@ -161,7 +163,14 @@ def problem_of(script: Script) -> PlanProblem:
     inputs = sum(granules(part.rows * WIDTH * ITEM) for part in script.parts.values())
     calls = {name: call_of(name, part) for name, part in script.parts.items()}
     stages = tuple(
-        StageWork(stage=stage, calls=tuple(CallCount(call=calls[n], count=k) for n, k in called), extra_bytes=inputs)
+        StageWork(
+            stage=stage,
+            calls=tuple(
+                CallCount(call=calls[n], count=k, steps=(0, k) if script.stepped and stage == "denoise" else None)
+                for n, k in called
+            ),
+            extra_bytes=inputs,
+        )
         for stage, called in script.calls.items()
     )
     return PlanProblem(
@@ -172,6 +181,7 @@ def problem_of(script: Script) -> PlanProblem:
         budgets=Budgets(pinned=script.pinned),
         reserve=NO_RESERVE,
         host=PLENTY,
+        parked=script.parked,
     )
 
 
@@ -209,6 +219,7 @@ def _measure(script: Script, choices: Mapping[str, Choice], machine: World) -> M
         HostStore(platform, PinLedger(PLENTY, script.pinned), memory=lambda: PLENTY),
         layers={n: tuple(f"stacks.{i}" for i in range(len(part.stacks))) for n, part in script.parts.items()},
         ring_names=ring_names(graph, placements, groups),
+        parked=script.parked,
     )
     placed = Placed(placements, resources)
     modules = {name: Model(part.stacks) for name, part in script.parts.items()}
@@ -250,7 +261,7 @@ def _request(
     for index, (stage, called) in enumerate(script.calls.items()):
         ledger.reset_peak()
         try:
-            _stage(manager, index, called, inputs)
+            _stage(manager, index, called, inputs, script.stepped and stage == "denoise")
         except (StageError, torch.OutOfMemoryError) as error:
             manager.finish_request()
             raise OutOfRoom(stage) from error.with_traceback(None)
@@ -262,13 +273,20 @@ def _request(
 
 
 def _stage(
-    manager: ResidencyManager, index: int, called: Sequence[tuple[str, int]], inputs: Mapping[str, Tensor]
+    manager: ResidencyManager,
+    index: int,
+    called: Sequence[tuple[str, int]],
+    inputs: Mapping[str, Tensor],
+    stepped: bool,
 ) -> None:
     manager.begin_stage(index)
+    order = [name for name, count in called for _ in range(count)]
+    before_switch = called[0][1] if len(called) > 1 else None
     with manager.uses_at_call():
-        for name, count in called:
-            for _ in range(count):
-                manager._store.module(name)(inputs[name])
+        for step, name in enumerate(order, start=1):
+            manager._store.module(name)(inputs[name])
+            if stepped:
+                manager.finish_step(step, len(order), before_switch)
     manager.end_stage()
 
 

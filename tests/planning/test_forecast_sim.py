@@ -102,6 +102,19 @@ CASES: dict[str, tuple[rig.Script, tuple[str, str, str], dict[str, Any]]] = {
     "two experts share a ring": (video(1.0), (LAYERWISE, LAYERWISE, WHOLE), {}),
     "two experts, bus-bound": (video(8.0), (LAYERWISE, LAYERWISE, WHOLE), {"prefetch": 2}),
     "two experts with residents": (video(2.0), (LAYERWISE, LAYERWISE, WHOLE), {"resident": 3}),
+    "the loop says its steps": (replace(image(8.0), stepped=True), (WHOLE, LAYERWISE, WHOLE), {}),
+    "two experts whose loop says its steps": (
+        replace(video(4.0), stepped=True),
+        (LAYERWISE, LAYERWISE, WHOLE),
+        {"prefetch": 2},
+    ),
+    "permanent": (image(2.0), (WHOLE, LAYERWISE, WHOLE), {"resident": 3, "lifetime": "permanent"}),
+    "two experts retained": (video(2.0), (WHOLE, LAYERWISE, WHOLE), {"resident": 3, "lifetime": "retained"}),
+    "parked": (
+        replace(image(2.0), parked=frozenset(("text_encoder", "transformer"))),
+        (LAYERWISE, LAYERWISE, WHOLE),
+        {},
+    ),
     "two experts whole": (video(1.0), (WHOLE, WHOLE, WHOLE), {}),
 }
 
