@@ -50,11 +50,11 @@ def load_store(
     """Load what `graph` uses, and return the store that owns it.
 
     The bytes of the run, known from the headers, times `uses` (how often a request reads a component; 1 where it is
-    not said) give the order, most first: who comes first is pinned first. `place` gets each used module before the
-    weights of the next are read, so the host holds no more than one that is not where it belongs. `post_process` holds
-    what must be done on the device with a whole component before that. Modules that the graph does not use but the
-    pipeline class asks about are built from their config alone. Raises `LoadError` before any weight is read when
-    something is missing.
+    not said) give the order, most first: who comes first is pinned first; tokenizers come before all, so that one that
+    cannot be had is known at once. `place` gets each used module before the weights of the next are read, so the host
+    holds no more than one that is not where it belongs. `post_process` holds what must be done on the device with a
+    whole component before that. Modules that the graph does not use but the pipeline class asks about are built from
+    their config alone. Raises `LoadError` before any weight is read when something is missing.
     """
     device = device or torch.device("cpu")
     index = read_index(locate_model(pipeline.model, pipeline.hints))
@@ -68,7 +68,7 @@ def load_store(
     _check_variant(pipeline.model, parts)
     view_class = _view_class(pipeline, index)
     loaded: dict[str, Any] = {}
-    for part in sorted(parts, key=lambda part: -part.run_bytes * uses.get(part.name, 1)):
+    for part in sorted(parts, key=lambda part: (part.is_module, -part.run_bytes * uses.get(part.name, 1))):
         check()
         if not part.is_module:
             loaded[part.name] = _load_helper(part, pipeline)

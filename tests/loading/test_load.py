@@ -16,7 +16,7 @@ from framework.errors import ConfigError, LoadError
 from framework.graph import build_graph
 from framework.loading.load import load_store
 from framework.loading.weights import is_aligned
-from framework.runtime.events import ComponentLoaded, EventBus
+from framework.runtime.events import ComponentLoaded, ComponentLoading, EventBus
 from framework.spec import ComponentSpec, ModelSpec, Placement, SchedulerSpec, StageSpec
 
 Folder = Callable[[str], Path]
@@ -102,6 +102,13 @@ def test_nothing_is_read_when_something_is_missing(copied: Path) -> None:
     with pytest.raises(LoadError):
         load(copied, recorder)
     assert recorder.events == []
+
+
+def test_a_tokenizer_that_cannot_be_had_is_known_before_a_weight_is_read(copied: Path) -> None:
+    (copied / "tokenizer" / "tokenizer.json").write_text("{")
+    recorder = Recorder()
+    assert "component 'tokenizer': cannot be loaded" in line(copied, sink=recorder)
+    assert recorder.of(ComponentLoading) == []
 
 
 def test_a_component_the_checkpoint_leaves_out_is_named(copied: Path) -> None:
