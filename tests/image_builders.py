@@ -121,4 +121,5 @@ def small_areas(patch: Any) -> None:
     patch.setattr(pipeline_flux_kontext, "PREFERRED_KONTEXT_RESOLUTIONS", [(32, 32), (48, 32)])
     for module in (pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus):
         full = module.calculate_dimensions
-        patch.setattr(module, "calculate_dimensions", lambda area, ratio, full=full: full(area / 64, ratio))
+        if full.__module__ == module.__name__:  # else it is patched already, for a whole session
+            patch.setattr(module, "calculate_dimensions", lambda area, ratio, full=full: full(area / 64, ratio))

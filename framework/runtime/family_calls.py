@@ -47,7 +47,8 @@ def embedding_arguments(
     """Return the embeddings as arguments of a pipeline's call, a row for each output; absent ones are not named.
 
     The negative text's parts have the prefix `negative_`. `dtype` is that of the denoiser, where it may differ from
-    the encoder's and the pipeline does not cast by itself; masks keep theirs.
+    the encoder's and the pipeline does not cast by itself; masks keep theirs. One that weights are only stored in
+    (float8, uint8) changes nothing: nobody computes in it.
     """
     arguments = {name: _rows(part, count) for name, part in _parts(positive).items()}
     if negative is not None:
@@ -56,9 +57,11 @@ def embedding_arguments(
 
 
 def _cast(part: "Tensor | list[Tensor]", dtype: "torch.dtype | None") -> "Tensor | list[Tensor]":
+    if dtype is None or not dtype.is_floating_point or dtype.itemsize < 2:
+        return part
     if isinstance(part, list):
-        return [item if dtype is None else item.to(dtype) for item in part]
-    return part.to(dtype) if dtype is not None and part.is_floating_point() else part
+        return [item.to(dtype) for item in part]
+    return part.to(dtype) if part.is_floating_point() else part
 
 
 def _parts(embedding: "Tensor | Embeddings") -> "Mapping[str, Tensor | list[Tensor] | None]":

@@ -14,7 +14,7 @@ from framework.cli import main
 from framework.outputs.hashing import frames_sha256
 from framework.values import Frames
 
-DEFAULT = ("flux_kontext", "sd3")
+DEFAULT = ("flux_kontext",)
 NAMES = ("flux", "flux_kontext", "flux2_klein_edit", "qwen_image", "qwen_image_edit", "z_image", "sd3")
 KEYS = ("height", "width", "num_inference_steps", "guidance_scale", "max_sequence_length", "image")
 

@@ -11,7 +11,7 @@ from image_builders import CASES, Case, family_request, plain_call
 from framework.spec import RequestSpec
 
 Named = Callable[[str], Any]
-TWICE = ("flux_true_guidance", "flux_kontext", "flux2_klein_edit", "qwen_image_edit", "z_image", "sd3")
+TWICE = ("flux_true_guidance", "flux2_klein_edit", "qwen_image_edit", "z_image", "sd3")
 """Those whose two outputs are not proven by another's."""
 
 
