@@ -177,6 +177,10 @@ class Rig:
         gc.collect()
         assert_idle(self.world)
 
+    def travelling(self) -> set[str]:
+        """Components with weights that come and go: all but those whose every byte has come for good."""
+        return {parcel.component for parcel in self._parcels() if parcel.blob.tier != "device"}
+
     def _parcels(self) -> list[Any]:
         strategies = [built[1] for built in self.placed._built.values()]
         movers = [getattr(strategy, "_streamer", None) or getattr(strategy, "_mover", None) for strategy in strategies]
@@ -207,6 +211,7 @@ class Rig:
                 kept = streamer._keep and streamer in ring._users
                 if streamer.active or kept:
                     rings[id(ring)] = ring.size_bytes
+                if streamer.active or kept or streamer._permanent:
                     total += sum(held.parcel.size_bytes for held in streamer._residents)
         return total + sum(rings.values())
 
