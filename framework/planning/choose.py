@@ -13,7 +13,6 @@ from framework.planning.forecast import forecast
 from framework.planning.host import host_use
 from framework.planning.options import Option, options_of
 from framework.planning.problem import RESIDENT, WHOLE, PlanProblem
-from framework.planning.rates import rates_of
 from framework.planning.reasons import Alternative, alternatives, reason
 from framework.planning.refusal import explain_refusal
 from framework.planning.search import candidates
@@ -67,7 +66,7 @@ def select(problem: PlanProblem) -> Selection:
 
 def all_options(problem: PlanProblem, life: Life) -> Options:
     """Return every placement that is looked at, by component."""
-    rates = rates_of(problem.hardware)
+    rates = problem.make_rates()
     found: Options = {}
     for name in problem.known:
         spans = [span for span in life.spans if span.component == name]

@@ -4,11 +4,7 @@ start(i) = max(done(i-1), ready(i), launched(i)); copy(k) = max(copy(k-1), slot 
 are those of the simulated device, so that it can check them.
 """
 
-from framework.planning.rates import Rates
-
-STAGING_BYTES = 32 * 1024**2
-STAGING_BUFFERS = 2
-"""Page-locked buffers that unpinned bytes pass through (`framework.memory.courier`)."""
+from framework.planning.rates import STAGING_BUFFERS, Rates
 
 FOLLOWED = 3
 """Windows of one copy that are followed one by one, until host and bus have found their pace."""
@@ -64,16 +60,31 @@ class Clock:
         if tier == PINNED:
             return self._copy(size_bytes, free)
         read_s = self.rates.disk_s if tier == MAPPED else 0.0
-        self.host_s += size_bytes * self.rates.stage_s
         self.disk_s += size_bytes * read_s
-        whole, part = divmod(size_bytes, STAGING_BYTES)
+        window = self.rates.staging_bytes
+        if not window:
+            return self._send_waiting(size_bytes, read_s, free)
+        self.host_s += size_bytes * self.rates.stage_s
+        whole, part = divmod(size_bytes, window)
         per_byte = self.rates.stage_s + read_s
         for _ in range(min(whole, FOLLOWED)):
-            self._stage(STAGING_BYTES, per_byte, free)
+            self._stage(window, per_byte, free)
         if whole > FOLLOWED:
-            self._stage_more(whole - FOLLOWED, per_byte)
+            self._stage_more(whole - FOLLOWED, window, per_byte)
         if part:
             self._stage(part, per_byte, free)
+        return self.copy
+
+    def _send_waiting(self, size_bytes: int, read_s: float, free: float) -> float:
+        """Copy without a buffer: the host waits until it is done."""
+        rates = self.rates
+        self.host += rates.launch_s
+        seconds = size_bytes * (rates.pageable_s + read_s)
+        start = max(self.copy, self.host, free)
+        self.copy = self.host = start + seconds
+        self.copy_s += seconds
+        if rates.blocked:
+            self.engine = max(self.engine, start) + seconds * rates.blocked
         return self.copy
 
     def _stage(self, size_bytes: int, per_byte: float, free: float) -> None:
@@ -82,10 +93,10 @@ class Clock:
         self._buffers[self._turn] = self._copy(size_bytes, free)
         self._turn = (self._turn + 1) % STAGING_BUFFERS
 
-    def _stage_more(self, count: int, per_byte: float) -> None:
+    def _stage_more(self, count: int, window: int, per_byte: float) -> None:
         """Later windows of a long copy: each takes as long as the slower of host and bus."""
-        seconds = STAGING_BYTES * self.rates.pinned_s
-        growth = count * max(STAGING_BYTES * per_byte + self.rates.launch_s, seconds)
+        seconds = window * self.rates.pinned_s
+        growth = count * max(window * per_byte + self.rates.launch_s, seconds)
         self.host += growth
         self.copy += growth
         self.copy_s += count * seconds

@@ -6,7 +6,7 @@ from framework.planning.facts import Choice, Forecast, StageForecast
 from framework.planning.host import HostUse, file_bytes, host_use
 from framework.planning.memory import StagePeak, stage_peaks
 from framework.planning.problem import PlanProblem
-from framework.planning.rates import Rates, rates_of
+from framework.planning.rates import Rates
 from framework.planning.streaming import Traffic
 from framework.planning.timing import Cost, Passes, load_seconds, span_costs
 from framework.planning.uses import Life, live_through
@@ -20,7 +20,7 @@ def forecast(
 ) -> Forecast:
     """Predict one request of `problem` with `choices`, a choice for every component of known size."""
     life = life or live_through(problem.work, problem.uses)
-    rates = rates or rates_of(problem.hardware)
+    rates = rates or problem.make_rates()
     host = host_use(problem, choices)
     costs = _costs(problem, choices, life, host, rates)
     peaks = stage_peaks(problem, choices, life)

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from framework.memory.pin_ledger import PinLedger
-from framework.planning.clock import DEVICE, MAPPED, PAGEABLE, PINNED, STAGING_BUFFERS, STAGING_BYTES
+from framework.planning.clock import DEVICE, MAPPED, PAGEABLE, PINNED
 from framework.planning.facts import Choice, ComponentSizes
 from framework.planning.footprint import PERMANENT, layer_sizes, streamed_of
 from framework.planning.packing import CHUNK_BYTES
 from framework.planning.problem import LAYERWISE, RESIDENT, PlanProblem
+from framework.planning.rates import STAGING_BUFFERS
 from framework.planning.streaming import Traffic
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1}
@@ -106,11 +107,12 @@ def host_use(problem: PlanProblem, choices: Mapping[str, Choice]) -> HostUse:
             store.held += sizes.table_bytes
     passing = any(choice.mode == LAYERWISE and choice.lifetime == PERMANENT for choice in choices.values())
     staged = passing or any(traffic_tiers(one) - {PINNED} for one in traffic.values())
-    staging = STAGING_BYTES * STAGING_BUFFERS if staged else 0
+    staging = problem.staging_bytes * STAGING_BUFFERS if staged else 0
+    pinned = store.ledger.granted_bytes - problem.booked_staging_bytes
     peak = max(store.peak, store.held) + staging
     return HostUse(
         host_bytes=peak,
-        pinned_bytes=store.ledger.granted_bytes + staging,
+        pinned_bytes=pinned + staging,
         table_bytes=tables,
         transient_bytes=peak - store.held - staging,
         over_bytes=max(0, store.held - problem.host_bytes),

@@ -1,16 +1,18 @@
 """What the planner is asked: sizes, work and uses of a run on one machine, and what is given or left free. No torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from framework.memory.host_budget import HostMemory
 from framework.memory.pin_ledger import PinLedger
 from framework.planning.facts import Budgets, Choice, ComponentSizes, RunWork
+from framework.planning.rates import STAGING_BUFFERS, STAGING_BYTES, Rates, rates_of
 from framework.platforms.hardware import GIB, HardwareProfile
 from framework.spec import ComponentUse
 
 MIB = 1024**2
+PAGE_BYTES = 4096
 RESIDENT, WHOLE, LAYERWISE = "resident", "component-offload", "layerwise-offload"
 DIT = "dit"
 MODES = (RESIDENT, WHOLE, LAYERWISE)
@@ -103,15 +105,42 @@ class PlanProblem:
     def host_bytes(self) -> int:
         """Host bytes of their own that weights may take; pages of mapped files are the kernel's."""
         room = max(0, self.host_memory.available_bytes - COPY_RESERVE_BYTES)
-        return room if self.budgets.host is None else min(room, self.budgets.host)
+        budget = self.budgets.host
+        return room if budget is None else max(0, min(room, budget - self.booked_staging_bytes))
 
     @property
     def pinned_bytes(self) -> int:
-        return self.make_ledger().spendable_bytes
+        """Bytes of weights that may be page-locked."""
+        return self.make_ledger().left_bytes
+
+    @property
+    def staging_bytes(self) -> int:
+        """Size of one staging buffer: a budget leaves at most a quarter of itself to them (`memory.resources`)."""
+        if not self._bounded:
+            return STAGING_BYTES
+        limit = self.budgets.host if self.budgets.host is not None else STAGING_BYTES * 8
+        spendable = min(PinLedger(self.host_memory, self.budgets.pinned).spendable_bytes, limit)
+        return min(STAGING_BYTES, spendable // (4 * STAGING_BUFFERS) // PAGE_BYTES * PAGE_BYTES)
+
+    @property
+    def booked_staging_bytes(self) -> int:
+        """What the budgets hold for staging before any weight."""
+        return self.staging_bytes * STAGING_BUFFERS if self._bounded else 0
+
+    @property
+    def _bounded(self) -> bool:
+        return self.budgets.pinned is not None or self.budgets.host is not None
 
     def make_ledger(self) -> PinLedger:
         """Return the pin ledger as a run on this machine begins with it."""
-        return PinLedger(self.host_memory, self.budgets.pinned)
+        ledger = PinLedger(self.host_memory, self.budgets.pinned)
+        if self.booked_staging_bytes:
+            ledger.request("staging", "buffers", self.booked_staging_bytes)
+        return ledger
+
+    def make_rates(self) -> Rates:
+        """Return the rates of the machine under these budgets."""
+        return replace(rates_of(self.hardware), staging_bytes=self.staging_bytes)
 
     @property
     def loading_order(self) -> tuple[str, ...]:

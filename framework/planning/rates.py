@@ -7,6 +7,10 @@ from functools import lru_cache
 from framework.planning.facts import Work
 from framework.platforms.hardware import HardwareProfile
 
+STAGING_BYTES = 32 * 1024**2
+STAGING_BUFFERS = 2
+"""Page-locked buffers that unpinned bytes pass through (`framework.memory.courier`)."""
+
 HALF = ("float16", "bfloat16")
 
 
@@ -15,7 +19,8 @@ class Rates:
     """Seconds a byte of each way to the device, FLOP a second by kind of kernel, and the host's time for a launch.
 
     `stage_s` is the host's own copying of a byte into a page-locked buffer, `disk_s` the reading of a mapped one.
-    `blocked` is the share of a copy's time that it takes from kernels (1 - overlap).
+    `blocked` is the share of a copy's time that it takes from kernels (1 - overlap), `staging_bytes` the size of a
+    staging buffer; 0: there is none, and such copies go at `pageable_s` while the host waits.
     """
 
     memory_s: float
@@ -28,6 +33,7 @@ class Rates:
     half: Mapping[str, float]
     full: Mapping[str, float]
     quarter: Mapping[str, float]
+    staging_bytes: int = STAGING_BYTES
 
     @classmethod
     def of(cls, profile: HardwareProfile) -> "Rates":

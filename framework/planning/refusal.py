@@ -7,7 +7,6 @@ from framework.errors import PlanError
 from framework.planning.capacity import DEVICE, UNBOUND, Row, used
 from framework.planning.options import NO_WISH, Option, options_of
 from framework.planning.problem import PlanProblem
-from framework.planning.rates import rates_of
 from framework.planning.reasons import size
 from framework.planning.search import Candidates, Options, candidates
 from framework.planning.uses import Life
@@ -126,7 +125,7 @@ def _alone(rows: Sequence[Row], options: Options) -> Refusal:
 
 def _freed(problem: PlanProblem, life: Life, rows: Sequence[Row], options: Options) -> tuple[str, ...]:
     """Return the components whose fixed placement alone is in the way."""
-    rates = rates_of(problem.hardware)
+    rates = problem.make_rates()
     capacities = [row.capacity_bytes for row in rows]
     found = []
     for name in problem.known:

@@ -16,11 +16,12 @@ from torch.nn import functional as F
 
 from framework.errors import StageError
 from framework.graph import Graph, Node
-from framework.memory.courier import Courier
+from framework.memory.courier import STAGING_BYTES, Courier
 from framework.memory.host_budget import HostMemory
+from framework.memory.host_ledger import HostLedger
 from framework.memory.host_store import HostStore
 from framework.memory.pin_ledger import PinLedger
-from framework.memory.resources import Resources
+from framework.memory.resources import Resources, _book_staging
 from framework.planning import packing
 from framework.planning.facts import (
     Budgets,
@@ -214,9 +215,11 @@ def _measure(script: Script, choices: Mapping[str, Choice], machine: World) -> M
     graph = Graph(nodes)
     placements = {name: placement_of(choice, script.parts[name].group) for name, choice in choices.items()}
     groups = {name: part.group for name, part in script.parts.items()}
+    ledger, host = PinLedger(PLENTY, script.pinned), HostLedger()
+    staging_bytes = STAGING_BYTES if script.pinned is None else _book_staging(platform, ledger, host)
     resources = Resources(
-        Courier(platform),
-        HostStore(platform, PinLedger(PLENTY, script.pinned), memory=lambda: PLENTY),
+        Courier(platform, staging_bytes),
+        HostStore(platform, ledger, memory=lambda: PLENTY, host=host),
         layers={n: tuple(f"stacks.{i}" for i in range(len(part.stacks))) for n, part in script.parts.items()},
         ring_names=ring_names(graph, placements, groups),
         parked=script.parked,

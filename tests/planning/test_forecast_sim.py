@@ -12,7 +12,6 @@ from framework.planning.facts import Choice
 from framework.planning.forecast import forecast
 from framework.planning.packing import GRANULE_BYTES
 from framework.planning.problem import LAYERWISE, RESIDENT, WHOLE
-from framework.planning.rates import rates_of
 from framework.platforms.hardware import HardwareProfile, load_hardware
 from framework.spec import ComponentUse
 
@@ -147,13 +146,13 @@ def test_the_planned_peak_is_enough_and_a_granule_less_fails_where_the_plan_says
         rig.run(script, placed, predicted.peak_bytes - GRANULE_BYTES)
 
 
-@pytest.mark.parametrize(("prefetch", "pinned"), [(0, 0), (1, 0), (1, 700_000), (3, 700_000)])
-def test_what_may_not_be_pinned_passes_through_staging_buffers(prefetch: int, pinned: int) -> None:
+@pytest.mark.parametrize(("prefetch", "pinned"), [(0, 0), (1, 0), (1, 300_000), (3, 900_000)])
+def test_what_may_not_be_pinned_passes_through_staging_buffers_or_holds_the_host_up(prefetch: int, pinned: int) -> None:
     script = replace(image(4.0), pinned=pinned)
     placed = choices(script, WHOLE, LAYERWISE, WHOLE, prefetch=prefetch)
     problem = rig.problem_of(script)
     # The simulated host copies into its buffers in no time.
-    predicted = forecast(problem, placed, rates=replace(rates_of(problem.hardware), stage_s=0.0))
+    predicted = forecast(problem, placed, rates=replace(problem.make_rates(), stage_s=0.0))
     measured = rig.run(script, placed)
     assert {stage.stage: stage.peak_bytes for stage in predicted.stages} == measured.peaks
     assert predicted.pinned_bytes == measured.pinned_bytes
@@ -164,6 +163,6 @@ def test_the_real_host_takes_its_time_for_staging() -> None:
     script = image(4.0)
     placed = choices(script, WHOLE, LAYERWISE, WHOLE)
     pinned = forecast(rig.problem_of(script), placed)
-    pageable = forecast(rig.problem_of(replace(script, pinned=0)), placed)
+    pageable = forecast(rig.problem_of(replace(script, pinned=100_000)), placed)
     assert pageable.stages[1].seconds > 1.1 * pinned.stages[1].seconds
     assert pageable.stages[1].peak_bytes == pinned.stages[1].peak_bytes
