@@ -4,17 +4,18 @@ Every state is computed from the checkpoint's own weights and the list of adapte
 order of loads, switches and unloads leaves no trace, and all modes give the same bytes.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from framework.errors import ConfigError, LoadError, did_you_mean
+from framework.errors import ConfigError, FrameworkError, LoadError, did_you_mean
 from framework.loading.adapters import AdapterFile, Delta, read_adapter
 from framework.loading.weights import is_quantised
-from framework.runtime.placed import Placed, outside_inference
+from framework.runtime.placed import Placed, first_line, outside_inference
 from framework.runtime.store import ComponentStore
 from framework.spec import LoraSpec
 
@@ -108,17 +109,23 @@ class WeightEdits:
             weights, origins = _reach(strategy, module, names)
             _refuse_ties(component, weights, names)
             originals |= {name: _original(weights[name], origins.get(name)) for name in names - originals.keys()}
-            try:
-                for name in sorted(names):
-                    weights[name].copy_(_merged(originals[name], steps.get(name, ())))
-            except BaseException:
-                for name, original in originals.items():
-                    weights[name].copy_(original)
+            with self._placed_after(component, strategy):
+                _write(weights, originals, steps)
+                if steps:
+                    self._edited[component] = _Edited(module, {name: originals[name] for name in steps})
+
+    @contextmanager
+    def _placed_after(self, component: str, strategy: Any) -> Iterator[None]:
+        """Bring again what stays on the device between uses; what cannot come is built anew at its next use."""
+        try:
+            yield
+            getattr(strategy, "place", lambda: None)()
+        except BaseException as error:
+            self._placed.forget(component)
+            if not isinstance(error, RuntimeError):  # what torch raises for memory and for copies
                 raise
-            finally:
-                getattr(strategy, "place", lambda: None)()  # what stays on the device between uses
-        if steps:
-            self._edited[component] = _Edited(module, {name: originals[name] for name in steps})
+            reason = f"component '{component}': its adapters cannot be merged: {first_line(error)}"
+            raise FrameworkError(reason) from error
 
 
 def _targets(index: int, lora: LoraSpec, file: AdapterFile, known: Sequence[str]) -> dict[str, Mapping[str, Delta]]:
@@ -203,6 +210,17 @@ def _product(scale: float, delta: Delta) -> Step:
 
 def _sum(scale: float, what: Tensor) -> Step:
     return lambda weight: weight.add(what.float(), alpha=scale)
+
+
+def _write(weights: Mapping[str, Tensor], originals: Mapping[str, Tensor], steps: Mapping[str, Sequence[Step]]) -> None:
+    """Write every weight of `originals` with its steps; after a failure all are as they were before any edit."""
+    try:
+        for name in sorted(originals):
+            weights[name].copy_(_merged(originals[name], steps.get(name, ())))
+    except BaseException:
+        for name, original in originals.items():
+            weights[name].copy_(original)
+        raise
 
 
 def _merged(original: Tensor, steps: Sequence[Step]) -> Tensor:

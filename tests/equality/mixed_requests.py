@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,20 @@ class Draw:
 
 
 def draws(number: int, num_plans: int, num_seeds: int, num_scales: int) -> Iterator[Draw]:
-    """Draw `number` requests, the same ones every time; every second has a trouble, each as often as any other."""
+    """Draw `number` requests, the same ones every time; each trouble comes up as often as any other.
+
+    Nothing goes wrong with the first request under a plan: idle is what is left after it.
+    """
     choose = random.Random(0)
-    for index in range(number):
-        scale = choose.choice(LORA_SCALES[:num_scales])
-        wanted = Wanted(choose.choice(list(TIERS)), choose.randrange(num_seeds), choose.random() < 0.3, scale)
-        trouble = TROUBLES[index // 2 % len(TROUBLES)] if index % 2 else None
-        yield Draw(wanted, choose.choice(PLANS[:num_plans]), trouble, choose.randrange(1, 5))
+    plans: dict[str, Plan] = {}
+    troubles = cycle((None, *TROUBLES[:3], None, *TROUBLES[3:]))
+    for _ in range(number):
+        name, scale = choose.choice(list(TIERS)), choose.choice(LORA_SCALES[:num_scales])
+        wanted = Wanted(name, choose.randrange(num_seeds), choose.random() < 0.3, scale)
+        plan = choose.choice(PLANS[:num_plans]) if choose.random() < 0.3 or name not in plans else plans[name]
+        settled = plans.get(name) == plan
+        plans[name] = plan
+        yield Draw(wanted, plan, next(troubles) if settled else None, choose.randrange(1, 5))
 
 
 class Session:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from framework.errors import ConfigError, LoadError, PlanError
+from framework.errors import ConfigError, FrameworkError, PlanError
 from framework.memory.resources import Resources, make_resources
 from framework.platforms import make_platform
 from framework.platforms.sim.testing import sim as sim
@@ -102,7 +102,7 @@ def test_a_placing_that_fails_is_one_line_and_can_be_tried_again(sim: World) -> 
     found = placed("sim", a="resident")
     module = nn.Sequential(nn.Linear(4, 4), nn.Linear(64, 64)).requires_grad_(False)
     sim.faults.fail_copy(2)
-    with pytest.raises(LoadError, match=r"^component 'a' \(resident\) cannot be placed: copy h2d .*planted"):
+    with pytest.raises(FrameworkError, match=r"^component 'a' \(resident\) cannot be placed: copy h2d .*planted"):
         found.strategy("a", module)
     assert found.components() == ()
     assert module[0].weight.device.type == "cpu"

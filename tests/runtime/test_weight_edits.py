@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from spec_builders import request
 from torch import Tensor
 
-from framework.errors import ConfigError, LoadError
+from framework.errors import ConfigError, FrameworkError, LoadError
 from framework.graph import build_graph
 from framework.loading.load import load_store
 from framework.memory.resources import make_resources
@@ -266,6 +266,39 @@ def test_an_edit_that_fails_gives_the_weights_back(
     with pytest.raises(MemoryError):
         rig.edits.apply([LoraSpec(adapter(tmp_path / "a.safetensors"), 1.0, ("transformer",))])
     assert same(rig.weights(), before)
+
+
+def test_a_copy_that_fails_in_an_edit_is_one_line_and_gives_the_weights_back(
+    make: Callable[..., Rig], tmp_path: Path, sim: World
+) -> None:
+    rig = make("resident")
+    before, loras = rig.weights(), [LoraSpec(adapter(tmp_path / "a.safetensors"), 1.0, ("transformer",))]
+    sim.faults.fail_copy(12)  # nine originals come first
+    with pytest.raises(FrameworkError, match=r"^component 'transformer': its adapters cannot be merged: copy h2d"):
+        rig.edits.apply(loras)
+    assert same(rig.weights(), before)
+    rig.edits.apply(loras)
+    assert not same(rig.weights(), before)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_edit_whose_weights_cannot_come_back_to_the_device_can_still_be_undone(
+    make: Callable[..., Rig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    rig = make(mode)
+    before, expected = rig.weights(), rig.run()
+    strategy: Any = rig.placed.strategy("transformer", rig.store.module("transformer"))
+
+    def fail() -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(strategy, "place", fail, raising=False)
+    with pytest.raises(FrameworkError, match="its adapters cannot be merged: planted"):
+        rig.edits.apply([LoraSpec(adapter(tmp_path / "a.safetensors"), 1.0, ("transformer",))])
+    del strategy
+    rig.edits.apply([])
+    assert same(rig.weights(), before)
+    assert torch.equal(rig.run(), expected)
 
 
 # Refused before anything changes
