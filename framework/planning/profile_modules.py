@@ -26,18 +26,28 @@ def shape_module(cls: Any, config: Mapping[str, Any], dtype: torch.dtype, memory
 
 
 def _build(cls: Any, config: Mapping[str, Any], dtype: torch.dtype) -> nn.Module:
-    """Construct on no device, floating tensors in `dtype` as the libraries do it. Buffers of diffusers are real."""
+    """Construct on no device, floating tensors in `dtype` as the libraries do it."""
     if hasattr(cls, "load_config"):  # diffusers
-        from accelerate import init_empty_weights
-
-        with _default_dtype(dtype), init_empty_weights():
-            module: nn.Module = cls.from_config(dict(config))
-        return module
+        return _build_of_diffusers(cls, dict(config), dtype)
     settings = cls.config_class.from_dict(dict(config))
     with _default_dtype(dtype), torch.device("meta"):
-        module = cls(settings)
+        module: nn.Module = cls(settings)
     if hasattr(module, "tie_weights"):
         module.tie_weights()  # type: ignore[operator]
+    return module
+
+
+def _build_of_diffusers(cls: Any, config: dict[str, Any], dtype: torch.dtype) -> nn.Module:
+    """Without a number; where a constructor looks at some, its buffers are real, as they are when it is loaded."""
+    from accelerate import init_empty_weights
+
+    with _default_dtype(dtype):
+        try:
+            with torch.device("meta"):
+                module: nn.Module = cls.from_config(config)
+        except (RuntimeError, NotImplementedError, ValueError):
+            with init_empty_weights():
+                module = cls.from_config(config)
     return module
 
 

@@ -11,6 +11,7 @@ from framework.graph import Graph
 from framework.planning.facts import RunWork, StageWork
 from framework.planning.profile_dispatch import FromNumbers, ShapePass
 from framework.planning.profile_log import StageLog
+from framework.planning.profile_pictures import pictured
 from framework.planning.profile_platform import ShapePlatform
 from framework.planning.profile_source import Described
 from framework.planning.profile_store import shape_store
@@ -52,9 +53,12 @@ def profile_request(
             return log.take(lambda component: _group(spec, component) == "dit")
 
         try:
-            with applied_numerics(spec.numerics, store):
-                stages = run(request)
-                texts_matter = described.has_files and _differs(stages, lambda: run(_other_texts(request)))
+            with (
+                applied_numerics(spec.numerics, store),
+                pictured(spec, graph, request, described, store.pipeline_class) as whole,
+            ):
+                stages = run(whole)
+                texts_matter = described.has_files and _differs(stages, lambda: run(_other_texts(whole)))
         except FrameworkError as error:
             raise PlanError(f"the work of this request cannot be foreseen: {error}") from error
         finally:

@@ -16,7 +16,7 @@ from framework.planning.profile_calls import CallLog, WatchedComponent
 from framework.planning.profile_dispatch import ShapePass
 from framework.planning.profile_modules import shape_module
 from framework.planning.profile_source import Described
-from framework.planning.profile_stand_ins import stand_in
+from framework.planning.profile_stand_ins import made_by_default, stand_in
 from framework.registry import FAMILIES
 from framework.runtime.store import ComponentStore
 from framework.spec import ComponentSpec, PipelineSpec
@@ -73,11 +73,14 @@ def _component(pipeline: PipelineSpec, described: Described, name: str, wanted: 
 
 def _stand_in(view_class: Any, index: ModelIndex, components: dict[str, Any]) -> None:
     """Put something in the place of helpers that a pipeline needs and a sheet does not describe."""
-    for name in list(inspect.signature(view_class.__init__).parameters)[1:]:
-        if name in components or name in index.options or not name.startswith(HELPERS):
+    for name, parameter in list(inspect.signature(view_class.__init__).parameters.items())[1:]:
+        if name in components or name in index.options:
             continue
-        encoder = components.get(name.replace("tokenizer", "text_encoder"))
-        components[name] = stand_in(name, [encoder.config] if encoder is not None else [])
+        if name.startswith(HELPERS):
+            encoder = components.get(name.replace("tokenizer", "text_encoder").replace("processor", "text_encoder"))
+            components[name] = stand_in(name, getattr(encoder, "config", None))
+        elif parameter.default is inspect.Parameter.empty:
+            components[name] = made_by_default(parameter.annotation)
 
 
 def _view_class(pipeline: PipelineSpec, index: ModelIndex) -> Any:
