@@ -1,4 +1,4 @@
-"""Mistakes on the command line: one line each, with the word that made it."""
+"""Mistakes on the command line: one line each, with the word that made it (US-01)."""
 
 import pytest
 

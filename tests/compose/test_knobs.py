@@ -1,4 +1,4 @@
-"""Spellings and units of the layerwise knobs."""
+"""Spellings and units of the layerwise knobs (SX-2)."""
 
 import pytest
 from resolver_cases import errors, facts, notes, run

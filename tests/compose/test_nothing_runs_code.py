@@ -1,4 +1,4 @@
-"""No file, record or override can make the program import, build or call anything; plugins only on the user's word."""
+"""No file, record or override makes the program import, build or call anything; plugins by the user only: SE-01."""
 
 import json
 import os

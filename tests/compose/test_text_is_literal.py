@@ -1,4 +1,4 @@
-"""Prompt text arrives exactly as typed, through the command line, YAML files, request files and records."""
+"""Prompt text arrives exactly as typed, by command line, YAML, request files and records: US-02, CF-07, SW-07."""
 
 import json
 from pathlib import Path

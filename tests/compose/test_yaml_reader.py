@@ -1,4 +1,4 @@
-"""The strict reader: what plain scalars mean, where keys stand, and what is bounded."""
+"""The strict reader: what plain scalars mean, where keys stand, and what is bounded (SE-04)."""
 
 from pathlib import Path
 from typing import Any

@@ -86,6 +86,7 @@ class Session:
     def __init__(self, subject: Subject, adapter: Path, tier: str, world: World | None = None) -> None:
         self.rig = Rig(subject, replace(PLANS[0], tier=tier), world=world)
         self.plan = self.rig.plan
+        self.broken_off = False
         self.rig.load()
         self._adapter = adapter
 
@@ -108,14 +109,21 @@ class Session:
             loras = (LoraSpec(self._adapter, 1.0, components),)
             request = replace(request, lora_scales=(wanted.lora_scale,))
         spec = spec_builders.run_spec(self.rig.subject.spec, request, loras=loras)
+        broken_off = False
         interrupts, edits = Interrupts(), WeightEdits(self.rig.loaded(), self.rig.placed)
         try:
             with self._planted(trouble, at, interrupts):
                 return self._run(spec, interrupts, edits), ""
         except FrameworkError as error:
+            broken_off = True
             return None, type(error).__name__
         finally:
+            self.broken_off = broken_off
             edits.apply([])
+
+    def state(self) -> tuple[str, bool]:
+        """What idle depends on: a use that breaks off gives up even what its plan would have retained."""
+        return str(self.plan), self.broken_off and self.plan.lifetime == "retained"
 
     def _run(self, spec: RunSpec, interrupts: Interrupts, edits: WeightEdits) -> Tensor:
         rig = self.rig

@@ -55,7 +55,7 @@ def run_mixed(
     for session in sessions.values():  # at the first change the weights leave their mapped file
         session.change(Plan("resident"))
         session.place()
-    flat: dict[tuple[str, ...], dict[str, int]] = {}
+    flat: dict[tuple[tuple[str, bool], ...], dict[str, int]] = {}
     outcomes: Counter[str] = Counter()
     for index, draw in enumerate(drawn):
         wanted = draw.wanted
@@ -72,7 +72,7 @@ def run_mixed(
             assert torch.equal(frames, known[wanted]), f"request {index}: {draw} made another picture"
         del frames  # figures count every tensor
         found = figures(world, sessions)
-        before = flat.setdefault(tuple(str(each.plan) for each in sessions.values()), found)
+        before = flat.setdefault(tuple(each.state() for each in sessions.values()), found)
         assert found == before, f"after request {index}: {draw}"
         if index in (number // 10, number - 1):
             outcomes[f"resident MiB after {index + 1}"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -1,4 +1,5 @@
-"""Bug reports of other systems, tried on whole runs: OC-01, 03, 04, 08, 12, ME-07, LI-01, 03, 04, 07."""
+"""Bug reports of other systems, tried on whole runs: OC-01, OC-03, OC-04, OC-08, OC-12, ME-07, LI-01, LI-03, LI-04,
+LI-07 and the running halves of CF-02 and CF-08."""
 
 import gc
 import json
@@ -28,6 +29,7 @@ Subjects = Callable[[str], Subject]
 Reference = Callable[[str], list[Tensor]]
 OFFLOADS = ("component-offload", "layerwise-offload")
 MODES = ("resident", *OFFLOADS)
+EXPERTS = ("transformer", "transformer_2")
 
 
 def frames_of(subject: Subject, plan: Plan, *requests: Any) -> list[Tensor]:
@@ -245,21 +247,35 @@ def test_li07_another_transformer_takes_over_the_slot(mode: str, subjects: Subje
     rig.close()
 
 
-def test_the_second_experts_head_is_on_its_way_before_the_boundary(subjects: Subjects) -> None:
-    """From the second request on, when the number of steps of the first expert is known from the first."""
+def test_cf02_old_keys_that_combine_load_on_the_host_and_stream(subjects: Subjects, resident_frames: Reference) -> None:
+    """Component offload and layerwise offload asked for at once: a device that cannot hold both experts is enough."""
+    from framework.compose.composer import compose
+
+    keys = ("dit_cpu_offload", "dit_layerwise_offload", "text_encoder_cpu_offload", "vae_cpu_offload")
+    chosen = compose(["device=sim", *(f"{key}=true" for key in keys)])
     subject = subjects("wan22")
-    request = replace(subject.requests[0], num_inference_steps=4)
+    small = replace(subject.requests[0], num_frames=1, height=16, width=16)
+    expected = frames_of(subject, Plan("resident"), small)
+    capacity_bytes = 300_000
+    rig = Rig(subject, Plan("layerwise-offload"), capacity_bytes)
+    rig.placed.change(chosen.placements)
+    assert [rig.placed.mode(name) for name in EXPERTS] == ["layerwise-offload"] * 2
+    assert same(rig.make(small), expected)
+    weights = [sum(each.nbytes for each in rig.loaded().module(name).parameters()) for name in EXPERTS]
+    assert sum(weights) > 1.5 * capacity_bytes
+    rig.close()
+
+
+def test_cf08_layers_outside_any_list_are_there_when_a_kl_vae_streams(
+    subjects: Subjects, resident_frames: Reference
+) -> None:
+    """Encoder, decoder and the two convolutions beside them: what has no place in a list stays on the device."""
+    subject = subjects("sd15")
     rig = Rig(subject, Plan("layerwise-offload"))
-    rig.make(request)
-    rig.world.moves.clear()
-    before: list[int] = []
-
-    def watch(event: Event) -> None:
-        if isinstance(event, UseStarted) and event.component == "transformer_2":
-            before.append(sum(move.component == "transformer_2" for move in rig.world.moves))
-
-    rig.watchers.append(watch)
-    rig.make(replace(request, seeds=(9,)))
-    assert before[0] >= 1
-    rig.watchers.clear()
+    assert torch.equal(rig.make(subject.requests[0])[0], resident_frames("sd15")[0])
+    vae: Any = rig.loaded().module("vae")
+    assert vae.quant_conv.weight.device.type == vae.post_quant_conv.weight.device.type == "sim"
+    streamed = {move.layer for move in rig.world.moves if move.component == "vae"}
+    assert {"decoder.mid_block", "decoder.up_blocks.0", "decoder.up_blocks.1"} <= streamed
+    del vae
     rig.close()

@@ -1,4 +1,4 @@
-"""Which classes an index may name: those of two libraries, and code in the folder only when it is trusted."""
+"""Which classes an index may name: those of two libraries, and code in the folder only when it is trusted (SE-02)."""
 
 import json
 import sys

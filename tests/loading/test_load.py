@@ -158,7 +158,7 @@ def test_a_missing_component_source_is_named(copied: Path) -> None:
     assert line(copied, components=parts) == "pipeline.components.vae.source: the folder 'gone' does not exist"
 
 
-# Pickles
+# Pickles (SE-03); of adapters see tests/broken/lora_as_pickle.yaml
 
 
 def as_pickle(folder: Path, payload: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""A component from one file beside a base model, from another folder or from the hub, and what is left out."""
+"""A component from one file beside a base model, from another folder or from the hub, and what is left out (LI-02)."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Compiled layers stay compiled: swapping weights causes no graph of its own."""
+"""Compiled layers stay compiled: swapping weights causes no graph of its own (LI-06)."""
 
 from collections.abc import Iterator
 from typing import Any

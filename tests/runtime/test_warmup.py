@@ -1,4 +1,4 @@
-"""A warm-up request: one step of the first request, nothing kept of it, weights left ready for what comes."""
+"""A warm-up request: one step of the first request, nothing kept of it, weights left ready (LI-05)."""
 
 from collections.abc import Callable
 from dataclasses import replace
