@@ -1,8 +1,8 @@
 """Every public report and every behaviour that the product answers for is named by a test. No torch.
 
 The ids of reports and traps stand in docstrings or names of tests, so that a search for one finds its test.
-`BEHAVIOURS` maps the one-line behaviours of the residency semantics (strategies and manager 2, streaming 3, host budget 4, host
-tables T) to tests; where something has no counterpart here, the reason stands instead.
+`BEHAVIOURS` maps the one-line behaviours of the residency semantics (strategies and manager 2, streaming 3, host
+budget 4, host tables T) to tests; where something has no counterpart here, the reason stands instead.
 """
 
 import re
