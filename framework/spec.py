@@ -144,7 +144,11 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where one component's weights live and why; knobs are None unless the mode is layerwise."""
+    """Where one component's weights live and why; knobs are None unless the mode is layerwise.
+
+    Mode `auto` is left to the planner, and so is a knob of None then. `tier` is where the host keeps them: pinned
+    (None, as far as the budgets go), pageable or mapped.
+    """
 
     component: str
     group: str | None
@@ -153,6 +157,7 @@ class Placement:
     resident: Knob | None = None
     policy: str | None = None
     lifetime: str | None = None
+    tier: str | None = None
     reasons: tuple[Reason, ...] = ()
 
 

@@ -1,6 +1,6 @@
 """Which tier each layer's bytes get on the host: pinned, pageable or mapped, inside the budgets. Imports torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,6 +17,7 @@ from framework.memory.pin_ledger import GIB, PinLedger
 from framework.platforms.protocol import Platform
 
 COPY_RESERVE_BYTES = 4 * GIB
+PINNED, MAPPED = "pinned", "mapped"
 CAST = "only weights whose dtype is the file's can stay in the file; raise budget.host, or take the file's dtype"
 EDIT = "an edit needs them off the checkpoint's file; raise budget.host"
 
@@ -26,6 +27,7 @@ class HostStore:
     """Makes parcels. `is_mapped` says whether a weight still lies in its checkpoint file (its dtype is the file's).
 
     `ledger` bounds page-locked memory, `host` all memory of the weights' own; beyond it what can stays in the file.
+    `tiers` holds what a plan says of a component: `pageable` is not pinned, `mapped` stays in its file where it can.
     """
 
     platform: Platform
@@ -33,6 +35,7 @@ class HostStore:
     is_mapped: Callable[[Tensor], bool] = lambda tensor: False
     memory: Callable[[], HostMemory] = read_host_memory
     host: HostLedger = field(default_factory=HostLedger)
+    tiers: Mapping[str, str] = field(default_factory=dict)
 
     def look_at_files(self) -> None:
         """Find out anew which files are mapped: to be called after a component was loaded, before its parcels."""
@@ -79,12 +82,14 @@ class HostStore:
     def _keep(self, component: str, name: str, weights: Sequence[Weight], layout: Layout, writable: bool) -> Blob:
         leaves = [leaf for weight in weights for leaf in weight.recipe.leaves]
         loose_bytes = sum(leaf.nbytes for leaf in leaves if not self.is_mapped(leaf))
-        mapped = any(self.is_mapped(leaf) for leaf in leaves)
-        if mapped and not writable and not self.host.book(component, name, layout.size_bytes):
+        mapped, tier = any(self.is_mapped(leaf) for leaf in leaves), self.tiers.get(component, PINNED)
+        may_stay = mapped and not writable
+        if may_stay and (tier == MAPPED or not self.host.book(component, name, layout.size_bytes)):
             self.host.require(component, name, loose_bytes, CAST)
             return leave_mapped(layout)
         self.host.require(component, name, layout.size_bytes, CAST)
-        if self.platform.pins and self.ledger.request(component, name, layout.size_bytes):
+        pinned = tier == PINNED and self.platform.pins
+        if pinned and self.ledger.request(component, name, layout.size_bytes):
             memory = self.platform.allocate_pinned(layout.size_bytes)
             if memory is not None:
                 return fill(layout, memory, "pinned")

@@ -55,17 +55,19 @@ def make_resources(
     layers: Mapping[str, tuple[str, ...]] | None = None,
     ring_names: Mapping[str, str] | None = None,
     parked: frozenset[str] = frozenset(),
+    tiers: Mapping[str, str] | None = None,
 ) -> Resources:
     """Return fresh resources for a device (or its platform), with what the host has left now as the pin budget.
 
-    The budgets bound page-locked memory (staging buffers included) and all memory of the weights' own on the host.
+    The budgets bound page-locked memory (staging buffers included) and all memory of the weights' own on the host;
+    `tiers` are those of `HostStore`.
     """
     platform = make_platform(str(device)) if isinstance(device, torch.device) else device
     ledger = PinLedger(read_host_memory(), pinned_budget_bytes)
     bounded = pinned_budget_bytes is not None or host_budget_bytes is not None
     host = HostLedger(host_budget_bytes)
     staging_bytes = _book_staging(platform, ledger, host) if bounded else STAGING_BYTES
-    store = HostStore(platform, ledger, MappedFiles(), host=host)
+    store = HostStore(platform, ledger, MappedFiles(), host=host, tiers=tiers or {})
     return Resources(Courier(platform, staging_bytes), store, layers or {}, ring_names or {}, parked)
 
 

@@ -194,4 +194,4 @@ def _clear_caches(module: nn.Module) -> None:
 def _choice(placement: Placement) -> tuple[Any, ...]:
     """What a placement decides, without the reasons for it."""
     knobs = (knob.written if knob else None for knob in (placement.prefetch, placement.resident))
-    return (placement.mode, *knobs, placement.policy, placement.lifetime)
+    return (placement.mode, *knobs, placement.policy, placement.lifetime, placement.tier)

@@ -32,6 +32,7 @@ def make_placed(
         host_budget_bytes=budgets.host,
         layers={name: component.layers for name, component in components if component.layers},
         ring_names=ring_names(graph, placements, {name: component.group for name, component in components}),
+        tiers={name: placement.tier for name, placement in placements.items() if placement.tier is not None},
     )
     return Placed(placements, resources, capped=budgets.device is not None)
 
