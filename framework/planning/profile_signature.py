@@ -20,7 +20,8 @@ class NotRepeatable(Exception):
 def signature(value: Any, with_numbers: bool = False) -> Any:
     """Return a hashable description of arguments: layouts of tensors, plain values, names of other things' classes.
 
-    `with_numbers`: known numbers of tensors belong to it.
+    `with_numbers`: known numbers of masks and token ids belong to it; those of a timestep differ in every call, and no
+    component computes other shapes for them.
     """
     if isinstance(value, torch.Tensor):
         layout = (tuple(value.shape), tuple(value.stride()), value.dtype, value.device.type)
@@ -35,6 +36,8 @@ def signature(value: Any, with_numbers: bool = False) -> Any:
 
 
 def _numbers(tensor: torch.Tensor) -> Any:
+    if tensor.dim() < 2 and tensor.dtype != torch.bool:
+        return None
     raw = tensor.numbers() if isinstance(tensor, ShapeTensor) else tensor
     return None if raw.device.type == "meta" else tuple(raw.flatten().tolist())
 
