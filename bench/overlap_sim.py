@@ -1,6 +1,6 @@
 """How well copies hide behind compute: the real streamer in virtual time against the recurrence of a ring.
 
-    python -m bench.overlap_sim [--passes 4] [--json]
+    python -m bench.overlap_sim [--passes 4] [--tier pinned|pageable] [--json]
 
 Stacks with the layer counts, bytes and arithmetic of Wan 2.2 14B (81 frames at 480p), FLUX.1 and Qwen-Image (1024 px)
 and the SDXL UNet, 1/SCALE in size, on the shipped profiles, whose rates are scaled so that every layer's compute and
@@ -8,7 +8,8 @@ copy keep their real ratio. The recurrence: start(i) = max(done(i-1), ready(i)),
 
 Each figure must be at most 1.03 x the recurrence, never below max(compute, copies), and within 1 % of everything
 resident where every layer's compute covers the next one's copy; else the exit code is 1. The head of the stream is
-there when the clock starts, as the engine fetches it ahead of a use.
+there when the clock starts, as the engine fetches it ahead of a use. `--tier pageable`: nothing is pinned, all passes
+through the staging buffers; the host's own copy into them takes no virtual time.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from framework.memory.courier import Courier
+from framework.memory.courier import STAGING_BYTES, Courier
 from framework.memory.host_budget import HostMemory
 from framework.memory.host_store import HostStore
 from framework.memory.layers import find_stacks
@@ -41,6 +42,7 @@ WIDTH = 64
 KEYS = ("model", "hardware", "prefetch")
 ROWS = 8  # of the product that stands for 1 TFLOP per GB
 AT_MOST, COVERED, ROUNDING = 1.03, 1.01, 0.999
+AT_MOST_STAGED = 1.2  # only one layer waits in the staging buffers, which costs where layers differ much in size
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +100,19 @@ def scaled(profile: HardwareProfile) -> HardwareProfile:
     )
 
 
-def run(stacks: Sequence[Sequence[Layer]], profile: HardwareProfile, depth: int | None, passes: int) -> float:
+def run(
+    stacks: Sequence[Sequence[Layer]],
+    profile: HardwareProfile,
+    depth: int | None,
+    passes: int,
+    pinned: bool = True,
+) -> float:
     """Virtual seconds of some passes, everything resident where `depth` is None."""
     machine = start(World(profile))
     platform = make_platform("sim")
     plenty = HostMemory(2**40, 2**40)
-    shared = Resources(Courier(platform), HostStore(platform, PinLedger(plenty)))
+    ledger = PinLedger(plenty, None if pinned else 0)
+    shared = Resources(Courier(platform, STAGING_BYTES // SCALE), HostStore(platform, ledger))
     model = Model(stacks)
     found = find_stacks("model", model, [f"stacks.{i}" for i in range(len(stacks))])
     counts = tuple(len(stack) for stack in stacks)
@@ -137,7 +146,7 @@ def recurrence(compute: Sequence[float], copying: Sequence[float], slots: int) -
     return done[-1]
 
 
-def measure(name: str, hardware: str, depth: int, passes: int) -> dict[str, float | str | int]:
+def measure(name: str, hardware: str, depth: int, passes: int, pinned: bool = True) -> dict[str, float | str | int]:
     """Return one row: virtual seconds of the streamer, the recurrence, everything resident and both sums."""
     stacks = shapes()[name]
     profile = scaled(load_hardware(hardware))
@@ -152,12 +161,13 @@ def measure(name: str, hardware: str, depth: int, passes: int) -> dict[str, floa
         "model": name,
         "hardware": hardware,
         "prefetch": depth,
-        "streamed_s": run(stacks, profile, depth, passes),
+        "streamed_s": run(stacks, profile, depth, passes, pinned),
         "recurrence_s": recurrence(compute, copying, slots),
         "resident_s": run(stacks, profile, None, passes),
         "compute_s": sum(compute),
         "copy_s": sum(copying[slots:]),
         "covered": covered,
+        "pinned": pinned,
     }
 
 
@@ -165,11 +175,12 @@ def faults(row: dict[str, float | str | int]) -> list[str]:
     """What is wrong with a row, in words."""
     streamed, bound = float(row["streamed_s"]), max(float(row["compute_s"]), float(row["copy_s"]))
     found = []
-    if streamed > AT_MOST * float(row["recurrence_s"]):
-        found.append(f"more than {AT_MOST} x the recurrence")
+    most = AT_MOST if row["pinned"] else AT_MOST_STAGED
+    if streamed > most * float(row["recurrence_s"]):
+        found.append(f"more than {most} x the recurrence")
     if streamed < ROUNDING * bound:
         found.append("faster than its compute and its copies")
-    if row["covered"] and streamed > COVERED * float(row["resident_s"]):
+    if row["pinned"] and row["covered"] and streamed > COVERED * float(row["resident_s"]):
         found.append(f"more than {COVERED} x resident though compute covers the copies")
     return found
 
@@ -177,13 +188,14 @@ def faults(row: dict[str, float | str | int]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", type=int, default=4)
+    parser.add_argument("--tier", choices=("pinned", "pageable"), default="pinned")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     install()
     with torch.no_grad():
         keys = [(name, hardware, depth) for name in shapes() for hardware in PROFILES for depth in DEPTHS]
-        rows = [measure(*key, options.passes) for key in keys]
+        rows = [measure(*key, options.passes, options.tier == "pinned") for key in keys]
     if options.json:
         print(json.dumps(rows))
     else:

@@ -101,14 +101,21 @@ def placed_knobs(placement: Placement, stacks: Sequence[Stack], park: bool = Fal
 
     lengths = tuple(len(stack.layers) for stack in stacks)
 
+    def planned(knob: Knob | None) -> tuple[tuple[int, ...], None] | None:
+        """A plan's count for each stack: no single amount says it."""
+        counts = knob.layers if knob is not None and PER_STACK in knob.written else None
+        return (counts, None) if counts is not None and len(counts) == len(lengths) else None
+
     def layers(knob: str, written: str | None) -> tuple[tuple[int, ...], int | None]:
         amount = read_amount(knob, written) if written is not None else DEFAULTS[knob]
         assert isinstance(amount, Amount)
         found = to_knob(knob, amount, lengths)
         return found.layers or tuple(0 for _ in lengths), found.size_bytes
 
-    prefetch, _ = layers("prefetch", placement.prefetch.written if placement.prefetch else None)
-    resident, resident_bytes = layers("resident", placement.resident.written if placement.resident else None)
+    prefetch, _ = planned(placement.prefetch) or layers("prefetch", placement.prefetch and placement.prefetch.written)
+    resident, resident_bytes = planned(placement.resident) or layers(
+        "resident", placement.resident and placement.resident.written
+    )
     return Knobs(prefetch, resident, resident_bytes, placement.policy or "strided", placement.lifetime or "use", park)
 
 

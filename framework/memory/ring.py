@@ -9,19 +9,20 @@ from itertools import count
 from torch import Tensor
 
 from framework.errors import StageError
-from framework.memory.courier import Courier
+from framework.memory.courier import Courier, Delivery
 from framework.platforms.protocol import EventHandle
 
 
 class Slot:
     """One piece of the ring. `done` is the event of the last compute that read it; `ready` of the last copy into it."""
 
-    __slots__ = ("busy", "done", "evict", "index", "memory", "occupant", "owner", "ready", "version")
+    __slots__ = ("busy", "delivery", "done", "evict", "index", "memory", "occupant", "owner", "ready", "version")
 
     def __init__(self, index: int, memory: Tensor) -> None:
         self.index, self.memory = index, memory
         self.done: EventHandle | None = None
         self.ready: EventHandle | None = None
+        self.delivery: Delivery | None = None  # the copy into it that has not been completed
         self.owner: object | None = None  # whose layer is in it, and the number of that layer
         self.occupant = -1
         self.evict: Callable[[], None] | None = None
@@ -111,7 +112,9 @@ class Ring:
 
     def give_back(self, slot: Slot) -> None:
         """The slot's contents are not needed any more."""
-        slot.owner = slot.evict = None
+        if slot.delivery is not None:
+            self.courier.cancel(slot.delivery)
+        slot.owner = slot.evict = slot.delivery = None
         slot.occupant, slot.busy = -1, False
         self.courier.platform.retire(slot.memory)
         self._free.append(slot)

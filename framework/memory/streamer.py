@@ -246,6 +246,9 @@ class Streamer:
             return
         slot = layer.slot or self._load_now(layer)
         platform = self._platform
+        if slot.delivery is not None:
+            slot.ready = self._courier.complete(slot.delivery)
+            slot.delivery, slot.version = None, slot.memory._version
         platform.wait_event(platform.current_stream(), slot.ready)
         bound = layer.bound.get(slot.index)
         if bound is None:
@@ -257,7 +260,7 @@ class Streamer:
 
     def _leave(self, layer: StreamedLayer) -> None:
         slot = layer.slot
-        if slot is None:  # streaming is paused, or the call never got its weights
+        if slot is None or slot.delivery is not None:  # streaming is paused, or the call never got its weights
             return
         platform = self._platform
         for holder, tensors in layer.parcel.idle:
@@ -333,9 +336,13 @@ class Streamer:
 
     def _load(self, layer: StreamedLayer, slot: Slot) -> None:
         try:
-            if slot.done is not None:
-                self._platform.wait_event(self._courier.stream, slot.done)
-            slot.ready = self._courier.send(self.component, layer.parcel.name, layer.parcel.blob, slot.memory)
+            courier, parcel, memory = self._courier, layer.parcel, slot.memory
+            if courier.stages(parcel.blob):
+                slot.delivery = courier.begin(self.component, parcel.name, parcel.blob, memory, slot.done)
+            else:
+                if slot.done is not None:
+                    self._platform.wait_event(courier.stream, slot.done)
+                slot.ready = courier.send(self.component, parcel.name, parcel.blob, memory)
         except BaseException:
             self._ring.give_back(slot)
             raise
