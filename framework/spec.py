@@ -121,13 +121,18 @@ class RequestSpec:
 class Knob:
     """A layerwise amount as written and, where the stack lengths are known, in whole layers per stack.
 
-    `written` is the user's text (`1`, `0.25`, `50%`, `all`, `6GiB`); `layers` one count per stack, or None while the
-    lengths are unknown or the amount is in bytes; `size_bytes` is set for an amount in bytes.
+    `written` is the user's text (`1`, `0.25`, `50%`, `all`, `6GiB`), or a plan's counts (`2+5`: one for each stack);
+    `layers` one count per stack, or None while the lengths are unknown or the amount is in bytes; `size_bytes` is set
+    for an amount in bytes.
     """
 
     written: str
     layers: tuple[int, ...] | None = None
     size_bytes: int | None = None
+
+    @property
+    def is_per_stack(self) -> bool:
+        return "+" in self.written
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from framework.memory.policy import Knobs
 from framework.memory.resources import Resources
 from framework.memory.stream_layers import ResidentLayer, StreamedLayer
 from framework.memory.streamer import Streamer
-from framework.spec import Placement
+from framework.spec import Knob, Placement
 
 CHUNK_BYTES = 256 * 1024**2
 """A whole component travels in parcels of about this size, so that packing it needs little room of its own."""
@@ -101,21 +101,16 @@ def placed_knobs(placement: Placement, stacks: Sequence[Stack], park: bool = Fal
 
     lengths = tuple(len(stack.layers) for stack in stacks)
 
-    def planned(knob: Knob | None) -> tuple[tuple[int, ...], None] | None:
-        """A plan's count for each stack: no single amount says it."""
-        counts = knob.layers if knob is not None and PER_STACK in knob.written else None
-        return (counts, None) if counts is not None and len(counts) == len(lengths) else None
-
-    def layers(knob: str, written: str | None) -> tuple[tuple[int, ...], int | None]:
-        amount = read_amount(knob, written) if written is not None else DEFAULTS[knob]
+    def layers(knob: str, said: Knob | None) -> tuple[tuple[int, ...], int | None]:
+        if said is not None and said.is_per_stack and len(said.layers or ()) == len(lengths):
+            return said.layers or (), None
+        amount = read_amount(knob, said.written) if said is not None else DEFAULTS[knob]
         assert isinstance(amount, Amount)
         found = to_knob(knob, amount, lengths)
         return found.layers or tuple(0 for _ in lengths), found.size_bytes
 
-    prefetch, _ = planned(placement.prefetch) or layers("prefetch", placement.prefetch and placement.prefetch.written)
-    resident, resident_bytes = planned(placement.resident) or layers(
-        "resident", placement.resident and placement.resident.written
-    )
+    prefetch, _ = layers("prefetch", placement.prefetch)
+    resident, resident_bytes = layers("resident", placement.resident)
     return Knobs(prefetch, resident, resident_bytes, placement.policy or "strided", placement.lifetime or "use", park)
 
 
