@@ -217,6 +217,20 @@ class BudgetSpec:
     disk: Bound | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveSpec:
+    """What the planner leaves alone of the device; None: its own figure. Shares are of the device's memory.
+
+    `context` is the driver's, `workspace` that of libraries, `desktop` what the screen holds, `allocator` what an
+    allocator cannot hand out in one piece.
+    """
+
+    context: Bound | None = None
+    workspace: Bound | None = None
+    desktop: Bound | None = None
+    allocator: Bound | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class LoraSpec:
     """One adapter, merged into the weights of `components`; empty: those that its file names."""
@@ -246,7 +260,8 @@ class RunSpec:
     """Everything one run needs, decided. `config` is the composed plain mapping, as stored in the record.
 
     `provenance` maps dotted keys that somebody set to their origin; `notes` are the one-line messages that composing
-    produced (foldings, fallbacks, warnings), for the log and the terminal.
+    produced (foldings, fallbacks, warnings), for the log and the terminal. `planned`: placements of mode `auto` are
+    still to be decided, to beat those of `presets`; `plan` is the plan that decided them, as the record has it.
     """
 
     pipeline: PipelineSpec
@@ -257,6 +272,10 @@ class RunSpec:
     device: str = "auto"
     loras: tuple[LoraSpec, ...] = ()
     budget: BudgetSpec = field(default_factory=BudgetSpec)
+    reserve: ReserveSpec = field(default_factory=ReserveSpec)
+    planned: bool = False
+    presets: Mapping[str, Mapping[str, Placement]] = field(default_factory=lambda: EMPTY)
+    plan: Mapping[str, Any] | None = None
     warmup: bool = False  # run the first request once before, and keep nothing of it but weights where they are
     prompt_cache_memory: bool = True
     prompt_cache_disk: bool = False

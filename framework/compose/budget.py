@@ -9,10 +9,11 @@ from framework.compose.knobs import UNITS
 from framework.compose.sources import Entry
 from framework.compose.spellings import quoted
 from framework.errors import Origin, Problem
-from framework.spec import Bound, BudgetSpec
+from framework.spec import Bound, BudgetSpec, ReserveSpec
 
 KINDS = ("device", "pinned", "host", "disk")
 FORMS = "bytes such as 8GiB, a share of the whole such as 80%, or what is free less some, such as free-2GiB"
+RESERVE_FORMS = "bytes such as 512MiB, or a share of the device's memory such as 5%"
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
 _SIZE = re.compile(rf"({_NUMBER})\s*([kmgt]i?b|b)?", re.IGNORECASE)
 _SHARE = re.compile(rf"({_NUMBER})\s*%")
@@ -40,6 +41,11 @@ def build_budget(data: Mapping[str, Any]) -> BudgetSpec:
     return BudgetSpec(**{kind: read_bound(value) for kind, value in data.items() if value is not None})
 
 
+def build_reserve(data: Mapping[str, Any]) -> ReserveSpec:
+    """Build the reserve from a mapping that `budget_problems` has found right."""
+    return ReserveSpec(**{kind: read_bound(value) for kind, value in data.items() if value is not None})
+
+
 def with_folded(
     data: Mapping[str, Any], folded: Iterable[Entry], origin: Callable[[str], Origin | None]
 ) -> tuple[dict[str, Any], list[str]]:
@@ -65,7 +71,7 @@ def with_folded(
 
 
 def budget_problems(data: Mapping[str, Any], locate: Callable[[str], str]) -> Iterator[Problem]:
-    """Yield what is wrong with the bounds of the composed `data`."""
+    """Yield what is wrong with the bounds and the reserves of the composed `data`."""
     for kind, value in (data.get("budget") or {}).items():
         key = f"budget.{kind}"
         try:
@@ -73,9 +79,21 @@ def budget_problems(data: Mapping[str, Any], locate: Callable[[str], str]) -> It
                 read_bound(value)
         except ValueError as error:
             yield Problem(key, str(error), locate(key))
+    for kind, value in (data.get("reserve") or {}).items():
+        key = f"reserve.{kind}"
+        if value is not None and not _is_reserve(value):
+            yield Problem(key, f"{quoted(value)} is not an amount to keep free", locate(key), RESERVE_FORMS)
     if data.get("device") == "cpu" and (data.get("budget") or {}).get("device") is not None:
         reason = "on the cpu the device's memory is the host's"
         yield Problem("budget.device", reason, locate("budget.device"), "use budget.host")
+
+
+def _is_reserve(value: Any) -> bool:
+    try:
+        bound = read_bound(value)
+    except ValueError:
+        return False
+    return bound.size_bytes is not None or bound.share is not None
 
 
 def _size(text: str, value: Any) -> int:

@@ -12,7 +12,6 @@ Locate = Callable[[str], str]
 WHOLE = "diffusers_pipeline"  # the backend that reads its components from the checkpoint's own index
 
 PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "reserve": ((None, {}), "reserves need the planner"),
     "checkpoint": ((None, {}), "checkpoints need resumable runs"),
     "recover": ((None, "off", {}), "recovery needs the residency engine"),
     "preview": ((None, {}), "previews need the step callback"),

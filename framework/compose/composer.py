@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from framework.compose.adapters import build_loras
 from framework.compose.arguments import Flags
-from framework.compose.budget import budget_problems, build_budget, with_folded
+from framework.compose.budget import budget_problems, build_budget, build_reserve, with_folded
 from framework.compose.build import build_numerics, build_output, build_pipeline
 from framework.compose.checks import check_required, cross_problems, hint_for_unknown
 from framework.compose.groups import check_choices, config_folders
@@ -15,6 +15,7 @@ from framework.compose.legacy import legacy_name
 from framework.compose.listed import with_listed_components
 from framework.compose.overrides import Override, read_overrides, refuse_swept_texts
 from framework.compose.plugins import announce_entry_points, load_plugins, plugins_of_environment
+from framework.compose.presets import preset_placements
 from framework.compose.provenance import Provenance, trace
 from framework.compose.quantize import build_quantize, method_names, quantize_notes, quantize_problems
 from framework.compose.refusals import refuse_forbidden_data
@@ -191,7 +192,9 @@ def _resolve(
     machine: MachineFacts | None,
 ) -> Resolution:
     facts = component_facts(pipeline, graph, method_names(quantized))
-    return resolve(build_sources(data, provenance), facts, machine or _machine_of(data.get("device") or "auto"))
+    sources, machine = build_sources(data, provenance), machine or _machine_of(data.get("device") or "auto")
+    resolution = resolve(sources, facts, machine)
+    return replace(resolution, presets=preset_placements(sources, facts, machine)) if resolution.planned else resolution
 
 
 def _machine_of(device: str) -> MachineFacts | None:
@@ -220,6 +223,9 @@ def _spec(
         device=data.get("device") or "auto",
         loras=loras,
         budget=build_budget(said["budget"]),
+        reserve=build_reserve(data.get("reserve") or {}),
+        planned=resolution.planned,
+        presets=resolution.presets,
         warmup=said["warmup"] == "request",
         prompt_cache_memory=cache.get("memory") is not False,
         prompt_cache_disk=bool(cache.get("disk")),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from framework.compose.knobs import AMOUNTS, Amount, remark
 from framework.compose.legacy_fold import FSDP, NOT_LAYERWISE
-from framework.compose.machine_rules import LAYERWISE, Override
+from framework.compose.machine_rules import AUTO, LAYERWISE, Override
 from framework.compose.settings import CANONICAL, Components, Findings, Setting
 
 
@@ -14,7 +14,8 @@ class Decision:
     """What became of one component.
 
     `possible` is the mode before the device's own rules: a knob has an effect if that is layerwise. `ranked` holds
-    every candidate of a subject, best first; `winners` the one that won, None for the built-in default.
+    every candidate of a subject, best first; `winners` the one that won, None for the built-in default, or where it is
+    `planned` for the planner's choice.
     """
 
     mode: str
@@ -22,6 +23,7 @@ class Decision:
     ranked: Mapping[str, list[Setting]]
     winners: Mapping[str, Setting | None]
     overrides: tuple[Override, ...]
+    planned: bool = False
 
 
 Decisions = Mapping[str, Decision]
@@ -71,14 +73,14 @@ def _contradicted(setting: Setting, lost: Mapping[str, Setting]) -> dict[str, Se
 
 
 def _note_knob(setting: Setting, decisions: Decisions, findings: Findings) -> None:
-    streamed = [name for name in setting.targets if decisions[name].possible == LAYERWISE]
+    streamed = [name for name in setting.targets if decisions[name].possible in (AUTO, LAYERWISE)]
     if not streamed:
         _note_not_layerwise(setting, decisions, findings)
     elif setting.origin.layer != "user":
         return
     elif len(lost := _lost(setting, decisions)) == len(setting.targets):
         _note_beaten(setting, lost, findings)
-    elif setting.subject == "policy" and not any(_keeps_layers(decisions[name]) for name in streamed):
+    elif setting.subject == "policy" and not any(_may_keep_layers(decisions[name]) for name in streamed):
         findings.note(f"no effect: no layer of {', '.join(streamed)} stays resident", setting.key, setting.origin)
 
 
@@ -108,7 +110,8 @@ def _note_remark(setting: Setting, decisions: Decisions, components: Components,
     assert isinstance(setting.value, Amount)
     for name in setting.targets:
         text = remark(setting.value, components[name].stack_lengths)
-        if text and decisions[name].winners[setting.subject] is setting and decisions[name].possible == LAYERWISE:
+        taken = decisions[name].winners[setting.subject] is setting
+        if text and taken and decisions[name].possible in (AUTO, LAYERWISE):
             findings.note(f"for {name}, {text}", setting.key, setting.origin)
 
 
@@ -118,6 +121,8 @@ def _lost(setting: Setting, decisions: Decisions) -> dict[str, Setting]:
     return {name: winner for name, winner in winners.items() if winner and winner.value != setting.value}
 
 
-def _keeps_layers(decision: Decision) -> bool:
+def _may_keep_layers(decision: Decision) -> bool:
     winner = decision.winners["resident"]
-    return winner is not None and isinstance(winner.value, Amount) and winner.value.number > 0
+    if winner is None:
+        return decision.planned
+    return isinstance(winner.value, Amount) and winner.value.number > 0

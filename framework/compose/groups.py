@@ -70,9 +70,5 @@ def check_choices(words: "Sequence[Override]", folders: Sequence[Path], config_n
 
 def _no_option(word: "Override", folders: Sequence[Path]) -> Problem:
     options = options_of(word.key, folders)
-    if word.key == "residency" and word.value == "auto":
-        from framework.compose.performance import NEEDS_PLANNER
-
-        return Problem("residency", NEEDS_PLANNER, word.where, f"choose from {', '.join(options)}")
     reason = f"there is no {word.key} called '{word.value}'"
     return Problem(word.key, reason, word.where, did_you_mean(str(word.value), options))

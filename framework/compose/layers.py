@@ -35,6 +35,7 @@ def build_sources(data: Mapping[str, Any], provenance: Provenance) -> Sources:
         pipeline=tuple(_lower(settings, PIPELINE_KEYS, PIPELINE, provenance)),
         performance_mode=mode,
         preset_name=preset.get("name") or "none",
+        preset_where=provenance.places.get(("residency",), ""),
         hints={key: value for key, value in hints.items() if value is not None and key != "download_gib"},
     )
 

@@ -8,6 +8,8 @@ from framework.compose.sources import ComponentFacts, MachineFacts
 from framework.quantization import METHODS
 
 RESIDENT, COMPONENT, LAYERWISE = "resident", "component-offload", "layerwise-offload"
+AUTO = "auto"
+"""What the planner is to decide; no strategy has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class Rules:
         kind = self.machine.kind if self.machine else None
         if mode == RESIDENT or (kind != "cpu" and (kind != "mps" or mode != COMPONENT)):
             return []
-        self.on_device[name] = mode
+        if mode != AUTO:
+            self.on_device[name] = mode
         why = "everything is resident on cpu" if kind == "cpu" else "mps has one memory: nothing to move a component to"
         return [Override(f"device {kind}", RESIDENT, why)]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from framework.compose.knobs import Amount, read_amount
 from framework.compose.legacy import legacy_name
+from framework.compose.machine_rules import AUTO
 from framework.compose.selectors import EVERY, fold_selector, scope_targets, targets_of
 from framework.compose.settings import Components, Findings, Setting
 from framework.compose.sources import Entry, MachineFacts, Sources
@@ -14,9 +15,9 @@ from framework.errors import Origin, did_you_mean
 from framework.registry import fold_name
 
 MANUAL, SPEED, MEMORY = "manual", "speed", "memory"
-CHOICES = (MANUAL, SPEED, MEMORY)
+CHOICES = (MANUAL, AUTO, SPEED, MEMORY)
 GIB = 1024**3
-NEEDS_PLANNER = "'auto' needs the planner, which is not part of this version"
+PRESET = "residency"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +40,21 @@ class Performance:
     @property
     def replaces(self) -> str:
         """What a replaced setting's trail says; empty when the preset and the pipeline's defaults stay."""
-        return f"performance_mode={self.mode}" if self.mode in (SPEED, MEMORY) else ""
+        return f"{self.key}={self.mode}" if self.mode in (AUTO, SPEED, MEMORY) else ""
+
+    @property
+    def key(self) -> str:
+        """The key that chose it, in today's spelling."""
+        return PRESET if self.entry is not None and self.entry.key == PRESET else "performance_mode"
 
 
 def read_performance(sources: Sources, findings: Findings) -> tuple[Performance, list[Entry]]:
-    """The performance mode, and the user's other entries; refuses `auto`, contradictions and a named preset."""
+    """The performance mode, and the user's other entries; refuses contradictions and a named preset."""
     entries = [entry for entry in sources.user if legacy_name(entry.key) == "performance_mode"]
     others = [entry for entry in sources.user if legacy_name(entry.key) != "performance_mode"]
     entries += [sources.performance_mode] if sources.performance_mode else []
-    if fold_name(sources.preset_name) == "auto":
-        findings.refuse("residency", NEEDS_PLANNER, hint="choose a preset, or performance_mode=memory or speed")
+    if fold_name(sources.preset_name) == AUTO:
+        entries.insert(0, Entry(PRESET, AUTO, Origin("preset", sources.preset_where)))
     modes = [(mode, entry) for entry in entries if (mode := _read_mode(entry, findings))]
     if not modes:
         return Performance(), others
@@ -86,7 +92,9 @@ def read_hints(hints: Mapping[str, Any], findings: Findings) -> Hints:
 def automatic_settings(
     performance: Performance, hints: Hints, components: Components, machine: MachineFacts | None, fsdp: bool
 ) -> list[Setting]:
-    """The settings of the automatic layer; empty unless the mode is speed or memory."""
+    """The settings of the automatic layer; empty for manual and where nobody chose a mode."""
+    if performance.mode == AUTO:
+        return [_rule(performance, AUTO, dict.fromkeys(components, EVERY), "left to the planner")]
     if performance.mode == SPEED:
         return [_rule(performance, "resident", dict.fromkeys(components, EVERY), "speed keeps everything")]
     if performance.mode == MEMORY:
@@ -146,7 +154,7 @@ def _rule(
     assert performance.entry is not None
     origin = Origin("automatic", performance.entry.origin.where)
     return Setting(
-        subject=subject, value=value, selector=why, key="performance_mode", origin=origin, targets=targets, why=why
+        subject=subject, value=value, selector=why, key=performance.key, origin=origin, targets=targets, why=why
     )
 
 
@@ -155,11 +163,8 @@ def _read_mode(entry: Entry, findings: Findings) -> str | None:
     mode = fold_name(value) if isinstance(value, str) else ""
     if mode in CHOICES:
         return mode
-    if mode == "auto":
-        findings.refuse(entry.key, NEEDS_PLANNER, entry.origin, "choose from manual, memory, speed")
-    else:
-        hint = did_you_mean(value, CHOICES) if isinstance(value, str) else f"choose from {', '.join(CHOICES)}"
-        findings.refuse(entry.key, f"{quoted(value)} is not a performance mode", entry.origin, hint)
+    hint = did_you_mean(value, CHOICES) if isinstance(value, str) else f"choose from {', '.join(CHOICES)}"
+    findings.refuse(entry.key, f"{quoted(value)} is not a performance mode", entry.origin, hint)
     return None
 
 
@@ -175,10 +180,12 @@ def _say(chosen: Performance, sources: Sources, findings: Findings) -> None:
     if preset not in ("none", "auto", ""):
         reason = f"'{chosen.mode}' replaces the preset, so it cannot stand beside residency={sources.preset_name}"
         findings.refuse("performance_mode", reason, entry.origin, "keep one of them")
+    more = "; the planner places what you do not" if chosen.mode == AUTO else ""
+    hints = " and hints" if chosen.mode == AUTO else ""
     findings.note(
-        f"{chosen.mode} replaces the residency preset and the pipeline's own residency defaults; "
-        "only keys of your own beat it",
-        "performance_mode",
+        f"{chosen.mode} replaces the residency preset and the pipeline's own residency defaults{hints}; "
+        f"only keys of your own beat it{more}",
+        chosen.key,
         entry.origin,
     )
 

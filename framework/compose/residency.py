@@ -1,13 +1,13 @@
 """The residency resolver: from single settings to mode, knobs and a reason trail per component. Pure; no torch."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from framework.compose.effects import Decision, note_effects
 from framework.compose.knobs import AMOUNTS, DEFAULTS, KNOBS, Amount, remark, to_knob
 from framework.compose.legacy_fold import FSDP, fold_legacy
-from framework.compose.machine_rules import LAYERWISE, RESIDENT, Override, Rules
+from framework.compose.machine_rules import AUTO, LAYERWISE, RESIDENT, Override, Rules
 from framework.compose.performance import (
     Hints,
     Performance,
@@ -29,12 +29,15 @@ class Resolution:
     """Where every component lives and why; `notes` are one line each.
 
     `folded` holds entries for keys outside residency that legacy keys became (`budget.pinned`, `warmup`); a canonical
-    entry of the user's own for such a key beats them.
+    entry of the user's own for such a key beats them. `planned`: what no key of the user's own says is left to the
+    planner, as mode `auto` and knobs of None; `presets` are what it has to beat.
     """
 
     placements: Mapping[str, Placement]
     notes: tuple[str, ...]
     folded: tuple[Entry, ...] = ()
+    planned: bool = False
+    presets: Mapping[str, Mapping[str, Placement]] = field(default_factory=dict)
 
 
 def resolve(sources: Sources, components: Mapping[str, ComponentFacts], machine: MachineFacts | None) -> Resolution:
@@ -55,7 +58,8 @@ def resolve(sources: Sources, components: Mapping[str, ComponentFacts], machine:
     if findings.problems:
         raise ConfigError(findings.problems)
     placements = {name: _placement(name, components[name], decision) for name, decision in decisions.items()}
-    return Resolution(MappingProxyType(placements), tuple(findings.notes), tuple(folded))
+    planned = performance.mode == AUTO
+    return Resolution(MappingProxyType(placements), tuple(findings.notes), tuple(folded), planned)
 
 
 def _read_layers(
@@ -96,12 +100,13 @@ def _decide(
     fsdp = next((setting for setting in written if setting.subject == "mode" and setting.step == FSDP), None)
     settings = written + automatic_settings(performance, hints, components, machine, fsdp is not None)
     rules = Rules(machine, fsdp, findings)
-    decisions = {name: _decide_one(name, facts, settings, rules) for name, facts in components.items()}
+    planned = performance.mode == AUTO
+    decisions = {name: _decide_one(name, facts, settings, rules, planned) for name, facts in components.items()}
     rules.finish()
     return decisions
 
 
-def _decide_one(name: str, facts: ComponentFacts, settings: list[Setting], rules: Rules) -> Decision:
+def _decide_one(name: str, facts: ComponentFacts, settings: list[Setting], rules: Rules, planned: bool) -> Decision:
     ranked = {subject: _ranked(name, subject, settings) for subject in ("mode", *KNOBS)}
     winners = {subject: _winner(candidates) for subject, candidates in ranked.items()}
     asked = winners["mode"]
@@ -109,7 +114,7 @@ def _decide_one(name: str, facts: ComponentFacts, settings: list[Setting], rules
     possible = overrides[-1].mode if overrides else asked.text if asked else RESIDENT
     overrides = overrides + rules.on_machine(name, possible)
     mode = overrides[-1].mode if overrides else possible
-    return Decision(mode, possible, ranked, winners, tuple(overrides))
+    return Decision(mode, possible, ranked, winners, tuple(overrides), planned)
 
 
 def _ranked(name: str, subject: str, settings: list[Setting]) -> list[Setting]:
@@ -124,7 +129,7 @@ def _winner(candidates: list[Setting]) -> Setting | None:
 
 def _placement(name: str, facts: ComponentFacts, decision: Decision) -> Placement:
     reasons = _mode_reasons(decision)
-    if decision.mode != LAYERWISE:
+    if decision.mode not in (AUTO, LAYERWISE):
         for knob in KNOBS:
             reasons += _idle_reasons(name, knob, decision)
         return Placement(component=name, group=facts.group, mode=decision.mode, reasons=tuple(reasons))
@@ -142,20 +147,23 @@ def _placement(name: str, facts: ComponentFacts, decision: Decision) -> Placemen
     )
 
 
-def _knob(knob: str, decision: Decision, facts: ComponentFacts) -> Knob:
+def _knob(knob: str, decision: Decision, facts: ComponentFacts) -> Knob | None:
     value = _value(knob, decision)
-    assert isinstance(value, Amount)
-    return to_knob(knob, value, facts.stack_lengths)
+    assert not isinstance(value, str)
+    return None if value is None else to_knob(knob, value, facts.stack_lengths)
 
 
-def _word(knob: str, decision: Decision) -> str:
+def _word(knob: str, decision: Decision) -> str | None:
     value = _value(knob, decision)
-    assert isinstance(value, str)
+    assert not isinstance(value, Amount)
     return value
 
 
-def _value(knob: str, decision: Decision) -> Amount | str:
+def _value(knob: str, decision: Decision) -> Amount | str | None:
+    """The value of the winner, else the default; None: the planner's."""
     winner = decision.winners[knob]
+    if winner is None and decision.planned:
+        return None
     return winner.value if winner else DEFAULTS[knob]
 
 
@@ -177,6 +185,9 @@ def _rule_reason(override: Override, won: bool) -> Reason:
 
 def _knob_reasons(knob: str, decision: Decision, facts: ComponentFacts) -> list[Reason]:
     winner = decision.winners[knob]
+    if winner is None and decision.planned:
+        planner = Reason(knob, AUTO, Origin("automatic", ""), "", True, "left to the planner")
+        return [planner, *_candidates(knob, decision, "")]
     if winner is None:
         default = DEFAULTS[knob]
         text = default.written if isinstance(default, Amount) else default

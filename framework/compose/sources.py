@@ -33,6 +33,7 @@ class Sources:
     pipeline: tuple[Entry, ...] = ()
     performance_mode: Entry | None = None
     preset_name: str = "none"
+    preset_where: str = ""
     hints: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
 

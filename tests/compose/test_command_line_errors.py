@@ -17,10 +17,8 @@ CASES = {
     "did you mean 'wan2'?",
     "residency=lowvram": "(from the command line: residency=lowvram): residency: there is no residency called "
     "'lowvram'; did you mean 'low_vram'?",
-    "residency=auto": "(from the command line: residency=auto): residency: 'auto' needs the planner, which is not part "
-    "of this version; choose from balanced, low_vram, minimal, none, resident",
-    "performance_mode=auto": "(from the command line: performance_mode=auto): performance_mode: 'auto' needs the "
-    "planner, which is not part of this version; choose from manual, memory, speed",
+    "reserve.context=free-2GiB": "(from the command line: reserve.context=free-2GiB): reserve.context: 'free-2GiB' is "
+    "not an amount to keep free; bytes such as 512MiB, or a share of the device's memory such as 5%",
     "pipeline=../config": "(from the command line: pipeline=../config): pipeline: '../config' is not the name of a "
     "pipeline file",
     "pipeline=/config": "(from the command line: pipeline=/config): pipeline: '/config' is not the name of a "

@@ -366,17 +366,34 @@ def test_manual_adjusts_nothing() -> None:
     assert found.notes == ()
 
 
-@pytest.mark.parametrize("mode", ["speed", "memory"])
+@pytest.mark.parametrize("mode", ["auto", "speed", "memory"])
 def test_a_performance_mode_beside_a_named_preset_is_refused(mode: str) -> None:
     message = errors(performance_mode=performance(mode), preset_name="low_vram")
     assert f"'{mode}' replaces the preset, so it cannot stand beside residency=low_vram" in message
 
 
-def test_auto_is_refused_by_name() -> None:
-    assert "'auto' needs the planner" in errors(performance_mode=performance("auto"))
-    assert "residency: 'auto' needs the planner" in errors(preset_name="auto")
+def test_a_performance_mode_that_there_is_not_is_refused() -> None:
     assert "did you mean 'memory'?" in errors(performance_mode=performance("memry"))
-    assert "choose from manual, speed, memory" in errors({"mode": True})
+    assert "choose from manual, auto, speed, memory" in errors({"mode": True})
+
+
+@pytest.mark.parametrize("chosen", [{"performance_mode": performance("auto")}, {"preset_name": "auto"}])
+def test_auto_leaves_to_the_planner_what_the_user_does_not_say(chosen: dict[str, Any]) -> None:
+    user = {"component_residency": {"vae": "component-offload"}, "layerwise": {"dit": {"prefetch": 2}}}
+    found = run(user, **chosen, **LAYERED)
+    transformer = found.placements["transformer"]
+    assert found.planned
+    assert found.placements["vae"].mode == "component-offload"
+    assert (transformer.mode, transformer.resident, transformer.policy) == ("auto", None, None)
+    assert transformer.prefetch is not None
+    assert transformer.prefetch.written == "2"
+    assert [note for note in found.notes if "no effect" in note] == []
+    assert "the planner places what you do not" in found.notes[0]
+
+
+def test_residency_auto_beside_another_performance_mode_is_refused() -> None:
+    message = errors(performance_mode=performance("memory"), preset_name="auto")
+    assert "'memory' contradicts residency=auto" in message
 
 
 def test_the_alias_of_performance_mode_is_folded_with_a_line() -> None:
