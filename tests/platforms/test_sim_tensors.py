@@ -249,3 +249,8 @@ def test_another_tensor_class_decides_for_itself(sim: World) -> None:
     for use in (lambda: x + absent, lambda: absent + x, lambda: x.copy_(absent)):
         with pytest.raises(LookupError, match="absent"):
             use()
+
+
+def test_a_tensor_made_of_a_tensor_reads_it(sim: World) -> None:
+    """SDXL's inpainting does it with each timestep; PyTorch asks for the number past the dispatcher."""
+    assert torch.tensor([torch.tensor(3.5).to("sim")]).tolist() == [3.5]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from framework.errors import ConfigError
-from framework.platforms.sim import dispatch as _dispatch  # noqa: F401  (gives SimTensor its handler)
+from framework.platforms.sim import dispatch as _dispatch  # also gives SimTensor its handler
 from framework.platforms.sim.block import Write
 from framework.platforms.sim.module import SimModule
 from framework.platforms.sim.recipes import FUSED
@@ -51,6 +51,7 @@ def install() -> None:
     library.impl("empty.memory_format", _empty, "PrivateUse1")
     library.impl("empty_strided", _empty_strided, "PrivateUse1")
     library.impl("_copy_from", _copy_from, "PrivateUse1")
+    library.impl("_local_scalar_dense", _dispatch.item, "PrivateUse1")  # torch.tensor([scalar]) passes no dispatcher
     for name, make in FACTORIES.items():
         library.impl(name, _factory(name, make), "PrivateUse1")
     for name in FUSED:

@@ -281,7 +281,7 @@ def _to_copy(
     return out
 
 
-def _item(src: SimTensor) -> Any:
+def item(src: SimTensor) -> Any:
     device = src.block.device
     stream = device.current
     device.world.launch(stream)
@@ -305,7 +305,7 @@ _KNOWN: dict[Any, Any] = {
     aten._has_compatible_shallow_copy_type.default: _incompatible,
     aten.copy_.default: _copy_,
     aten._to_copy.default: _to_copy,
-    aten._local_scalar_dense.default: _item,
+    aten._local_scalar_dense.default: item,
     aten.resize_.default: _refuse,
     aten.set_.source_Tensor: _refuse,
     aten.set_.source_Storage_storage_offset: _refuse,
