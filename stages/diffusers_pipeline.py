@@ -5,6 +5,7 @@ each component's use begins when the call reaches it.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from framework.errors import Problem
@@ -18,12 +19,14 @@ from framework.runtime.call_arguments import (
     is_picture,
     parameter_of,
 )
+from framework.runtime.family_calls import scheduler_steps
 from framework.spec import ComponentUse, PipelineSpec, RequestSpec
 
 if TYPE_CHECKING:
     from framework.runtime.context import StageContext
     from framework.values import Value
 
+CALLBACK = "callback_on_step_end"
 SIDE_NETWORKS = ("controlnet", "adapter")  # these run in turn with the denoiser, not before or after it
 
 
@@ -68,7 +71,8 @@ class DiffusersPipeline:
         parts = []
         with ctx.uses_at_call(), ctx.watch_outputs(decoder, "the VAE's decoder"):
             for own in _calls(ctx, view):
-                output = view(**arguments, **own)
+                with _steps(ctx, view):
+                    output = view(**arguments, **own)
                 if getattr(output, "audio", None) is not None:
                     ctx.note(f"{type(view).__name__} also returned sound, which is not kept")
                 parts.append(frames_of(output, fps))
@@ -89,7 +93,7 @@ def _arguments(ctx: "StageContext", view: Any) -> dict[str, Any]:
         if taken is not None and file is not None:
             read: Any = read_video if key == "video" else read_picture
             arguments[taken] = read(file, f"request.{key}")
-    owned = {"output_type": "pt", "callback_on_step_end": _step_reporter(ctx)}
+    owned = {"output_type": "pt", CALLBACK: _step_reporter(ctx)}
     return {**arguments, **{name: value for name, value in owned.items() if name in parameters}}
 
 
@@ -111,6 +115,14 @@ def _fps(ctx: "StageContext", view: Any) -> int | None:
     name = parameter_of("fps", parameters)
     default = parameters[name].default if name is not None else None
     return round(default) if isinstance(default, int | float) else None
+
+
+def _steps(ctx: "StageContext", view: Any) -> AbstractContextManager[None]:
+    """Counts steps at the scheduler where the call has no callback, or one of the older kind that cannot stop it."""
+    scheduler = getattr(view, "scheduler", None)
+    if CALLBACK in call_parameters(type(view)) or not hasattr(scheduler, "step"):
+        return nullcontext()
+    return scheduler_steps(ctx, scheduler)
 
 
 def _step_reporter(ctx: "StageContext") -> Any:

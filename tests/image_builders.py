@@ -1,5 +1,6 @@
 """Families of pictures: their packaged configs over tiny folders, and the plain call of each. torch in functions."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +14,22 @@ SIZE = {"height": 32, "width": 32}
 
 @dataclass(frozen=True)
 class Case:
-    """A tiny pipeline under a packaged config: what the request says, and what a script would tell the plain call."""
+    """A tiny pipeline under a packaged config: what the request says, and what a script would tell the plain call.
+
+    `words` are further overrides. `plain_class` is the class that a script puts over the folder's components, with
+    `plain_options`; None is the folder's own. `counted` is what its call names the number of outputs.
+    """
 
     tiny: str
     config: str
     request: Mapping[str, Any] = field(default_factory=dict)
     plain: Mapping[str, Any] = field(default_factory=dict)
     takes_picture: bool = False
+    takes_mask: bool = False
+    words: tuple[str, ...] = ()
+    plain_class: str | None = None
+    plain_options: Mapping[str, Any] = field(default_factory=dict)
+    counted: str = "num_images_per_prompt"
 
 
 CASES = {
@@ -81,7 +91,8 @@ CASES = {
 
 def words(case: Case, folder: Path) -> list[str]:
     """The overrides that run the packaged config of a case over a tiny folder."""
-    return [f"pipeline={case.config}", f"pipeline.model.source={folder}", "pipeline.model.dtype=float32"]
+    common = [f"pipeline={case.config}", f"pipeline.model.source={folder}", "pipeline.model.dtype=float32"]
+    return [*common, *case.words]
 
 
 def family_pipeline(case: Case, tiny_folder: Callable[[str], Path]) -> PipelineSpec:
@@ -91,26 +102,61 @@ def family_pipeline(case: Case, tiny_folder: Callable[[str], Path]) -> PipelineS
 def family_request(case: Case, picture: str, **changes: Any) -> RequestSpec:
     """Two steps to a picture of 32 x 32 pixels; `picture` is the file for those who take one."""
     fields: dict[str, Any] = {"prompt": "a cat", "seeds": (7,), **SIZE, "num_inference_steps": 2}
-    fields |= {"max_sequence_length": 64, **case.request, **({"image": picture} if case.takes_picture else {})}
+    fields |= {"image": picture} if case.takes_picture else {}
+    fields |= {"mask": picture} if case.takes_mask else {}
+    fields |= {"max_sequence_length": 64, **case.request}
     return RequestSpec(**{**fields, **changes})
 
 
+def script(case: Case, plain_pipeline: Callable[[str], Any]) -> Any:
+    """The pipeline that a script would make for a case; `plain_pipeline` gives that of a tiny folder."""
+    import diffusers
+
+    base = plain_pipeline(case.tiny)
+    if case.plain_class is None:
+        return base
+    pipeline = getattr(diffusers, case.plain_class)(**base.components, **case.plain_options)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
 def plain_call(case: Case, loaded: Any, wanted: RequestSpec, output_type: str) -> Any:
-    """Call `loaded` as a script would for `wanted`; returns latents, or pictures as an array."""
+    """Call `loaded` as a script would for `wanted`; returns latents, or pictures or videos as an array."""
     import torch
 
     from framework.runtime.pictures import read_picture
 
-    length = {"max_sequence_length": wanted.max_sequence_length} if wanted.max_sequence_length else {}
-    picture = {"image": read_picture(wanted.image)} if wanted.image else {}
+    names = ("height", "width", "num_frames", "num_inference_steps", "max_sequence_length")
+    said = {name: getattr(wanted, name) for name in names if getattr(wanted, name) is not None}
+    files = {"image": wanted.image, "mask_image": wanted.mask}
+    pictures = {name: read_picture(file) for name, file in files.items() if file}
     generators = [torch.Generator().manual_seed(seed) for seed in wanted.seeds or ()]
-    return loaded(
+    output = loaded(
         prompt=wanted.prompt,
-        **{**SIZE, "num_inference_steps": 2, **length, **picture, **case.plain},
-        num_images_per_prompt=len(generators),
+        **{**said, **pictures, **case.plain, case.counted: len(generators)},
         generator=generators[0] if len(generators) == 1 else generators,
         output_type=output_type,
-    ).images
+    )
+    return output.frames if hasattr(output, "frames") else output.images
+
+
+def said_words(wanted: RequestSpec) -> list[str]:
+    """What a request says, as overrides of the command line: texts, one seed, and every number and file."""
+    left_out = ("prompt", "negative_prompt", "seeds", "num_outputs", "generator_device", "lora_scales")
+    values = {name: getattr(wanted, name) for name in wanted.__dataclass_fields__ if name not in left_out}
+    texts = {"prompt": wanted.prompt, "negative_prompt": wanted.negative_prompt}
+    return [
+        *(f"{name}={text}" for name, text in texts.items() if text is not None),
+        *(f"request.{name}={value}" for name, value in values.items() if value is not None),
+        *(f"seed={seed}" for seed in wanted.seeds or ()),
+    ]
+
+
+def frames_hashes(root: Path) -> set[str]:
+    """The hashes of frames in the one record below `root`."""
+    (file,) = root.rglob("record.json")
+    (request,) = json.loads(file.read_text(encoding="utf-8"))["requests"]
+    return {output["frames_sha256"] for output in request["outputs"] if output["frames_sha256"]}
 
 
 def small_areas(patch: Any) -> None:

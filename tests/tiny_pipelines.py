@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny import flux, hunyuan, image_transformers, ltx, stable_diffusion, stable_diffusion_3, wan
+from tiny import flux, hunyuan, image_transformers, ltx, pictures, stable_diffusion, stable_diffusion_3, videos, wan
 
 BUILDERS: Mapping[str, Callable[[], Any]] = {
     "wan21": wan.wan21,
@@ -29,10 +29,18 @@ BUILDERS: Mapping[str, Callable[[], Any]] = {
     "zimage": image_transformers.zimage,
     "sana": image_transformers.sana,
     "sd15": stable_diffusion.sd15,
+    "sd15_checked": stable_diffusion.sd15_checked,
     "sdxl": stable_diffusion.sdxl,
     "hunyuan_video15": hunyuan.hunyuan_video15,
     "ltx": ltx.ltx,
     "ltx_timed": ltx.ltx_timed,
+    "animatediff": videos.animatediff,
+    "chroma": pictures.chroma,
+    "cogvideox": videos.cogvideox,
+    "hunyuan_video": videos.hunyuan_video,
+    "lumina2": pictures.lumina2,
+    "pixart_alpha": pictures.pixart_alpha,
+    "pixart_sigma": pictures.pixart_sigma,
 }
 
 CALLS: Mapping[str, Mapping[str, Any]] = {
@@ -53,10 +61,18 @@ CALLS: Mapping[str, Mapping[str, Any]] = {
     "zimage": image_transformers.ZIMAGE_CALL,
     "sana": image_transformers.SANA_CALL,
     "sd15": stable_diffusion.CALL,
+    "sd15_checked": stable_diffusion.CALL,
     "sdxl": stable_diffusion.CALL,
     "hunyuan_video15": hunyuan.CALL,
     "ltx": ltx.CALL,
     "ltx_timed": ltx.CALL,
+    "animatediff": videos.ANIMATEDIFF_CALL,
+    "chroma": pictures.CHROMA_CALL,
+    "cogvideox": videos.COGVIDEOX_CALL,
+    "hunyuan_video": videos.HUNYUAN_CALL,
+    "lumina2": pictures.LUMINA_CALL,
+    "pixart_alpha": pictures.PIXART_CALL,
+    "pixart_sigma": pictures.PIXART_CALL,
 }
 """Small arguments for the call of each; one that starts from a picture needs `image` as well, see `start_picture`."""
 

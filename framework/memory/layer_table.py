@@ -66,7 +66,8 @@ _TRANSFORMERS = {
     "T5EncoderModel": "encoder.block",
     "UMT5EncoderModel": "encoder.block",
 }
-_PATHS = {**_DIFFUSERS, **_VAES, **_TRANSFORMERS}
+_IN_PIPELINES = {"StableDiffusionSafetyChecker": "vision_model.vision_model.encoder.layers|vision_model.encoder.layers"}
+_PATHS = {**_DIFFUSERS, **_VAES, **_TRANSFORMERS, **_IN_PIPELINES}
 
 
 def layer_paths(class_name: str) -> tuple[str, ...]:

@@ -184,10 +184,9 @@ def test_the_safety_checker_is_a_stage_that_does_what_the_pipeline_does(
     threshold: float, tmp_path: Path, theirs: Named
 ) -> None:
     import tiny_pipelines
+    from tiny.stable_diffusion import with_checker
 
-    pipeline = tiny_pipelines.build("sd15")
-    checked = _with_checker(pipeline, threshold)
-    checked.save_pretrained(tmp_path)
+    with_checker(tiny_pipelines.build("sd15"), threshold).save_pretrained(tmp_path)
     spec = sd_pipeline("sd15", lambda name: tmp_path)
     stages = {
         **spec.stages,
@@ -203,19 +202,3 @@ def test_the_safety_checker_is_a_stage_that_does_what_the_pipeline_does(
     flagged = threshold < 0
     assert bool((expected == 0).all()) == flagged
     assert any("blackened 1 of 1" in note.text for note in recorder.of(Note)) == flagged
-
-
-def _with_checker(pipeline: Any, threshold: float) -> Any:
-    """The pipeline with a tiny checker whose every concept lies above `threshold`, or none does."""
-    from diffusers import StableDiffusionPipeline
-    from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
-    from tiny.encoders import clip_image_processor
-    from transformers import CLIPConfig
-
-    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = CLIPConfig(vision_config={**vision, "image_size": 32, "patch_size": 16}, projection_dim=16)
-    checker = StableDiffusionSafetyChecker(config).eval()
-    for weights in (checker.concept_embeds_weights, checker.special_care_embeds_weights):
-        weights.data.fill_(threshold)
-    parts = {**pipeline.components, "safety_checker": checker, "feature_extractor": clip_image_processor()}
-    return StableDiffusionPipeline(**parts)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tiny.encoders import clip_text
+from tiny.encoders import clip_image_processor, clip_text
 from tiny.tokenizers import clip_tokenizer
 
 CALL = {"prompt": "a cat", "negative_prompt": "bad", "height": 32, "width": 32, "num_inference_steps": 3}
@@ -54,6 +54,26 @@ def sd15() -> Any:
         feature_extractor=None,
         requires_safety_checker=False,
     )
+
+
+def sd15_checked() -> Any:
+    """With a safety checker that finds nothing."""
+    return with_checker(sd15(), 2.0)
+
+
+def with_checker(pipeline: Any, threshold: float) -> Any:
+    """The pipeline with a tiny checker whose every concept lies above `threshold`, or none does."""
+    from diffusers import StableDiffusionPipeline
+    from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
+    from transformers import CLIPConfig
+
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = CLIPConfig(vision_config={**vision, "image_size": 32, "patch_size": 16}, projection_dim=16)
+    checker = StableDiffusionSafetyChecker(config).eval()
+    for weights in (checker.concept_embeds_weights, checker.special_care_embeds_weights):
+        weights.data.fill_(threshold)
+    parts = {**pipeline.components, "safety_checker": checker, "feature_extractor": clip_image_processor()}
+    return StableDiffusionPipeline(**parts)
 
 
 def sdxl() -> Any:

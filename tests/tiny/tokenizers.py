@@ -47,6 +47,14 @@ def gemma_tokenizer() -> Any:
     return GemmaTokenizer(vocab=_numbered(pieces), merges=[], model_max_length=300)
 
 
+def llama_tokenizer() -> Any:
+    """Characters; ids 0 and 1 are start and end, which also pads."""
+    from transformers import LlamaTokenizer
+
+    pieces = ["<s>", "</s>", "<unk>", SPACE, *CHARACTERS]
+    return LlamaTokenizer(vocab=_numbered(pieces), merges=[], pad_token="</s>", model_max_length=512)
+
+
 def _bytes() -> list[str]:
     from tokenizers.pre_tokenizers import ByteLevel
 
