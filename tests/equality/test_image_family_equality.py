@@ -1,4 +1,4 @@
-"""Families of pictures through their stages make the same bytes in every mode, on a simulated accelerator.
+"""Families, from their packaged configs through their stages, make the same bytes in every mode, on a simulated card.
 
 Weights that are away raise when they are read, so this also proves that no stage uses what it did not declare.
 """
@@ -10,7 +10,8 @@ import image_builders
 import pytest
 from equality_cases import Plan
 from equality_rig import Rig, Subject, same
-from image_builders import CASES, family_pipeline, family_request
+from family_builders import CASES, OTHERS
+from image_builders import family_pipeline, family_request
 from torch import Tensor
 
 from framework.graph import build_graph
@@ -18,8 +19,8 @@ from framework.graph import build_graph
 pytestmark = pytest.mark.equality
 
 MODES = ("layerwise-offload", "component-offload")
-DEFAULT = {("qwen_image_edit", MODES[0]), ("sd3", MODES[1])}
-NAMES = ("flux", "flux_kontext", "flux2_klein_edit", "qwen_image", "qwen_image_edit", "z_image", "sd3")
+DEFAULT = {("qwen_image_edit", MODES[0]), ("sd3", MODES[1]), ("sdxl_inpaint", MODES[0]), ("wan21_i2v", MODES[1])}
+NAMES = ("flux", "flux_kontext", "flux2_klein_edit", "qwen_image", "qwen_image_edit", "z_image", "sd3", *OTHERS)
 
 
 def cases() -> Iterator[object]:
@@ -44,6 +45,8 @@ def subject_of(
 
     with pytest.MonkeyPatch.context() as patch:
         image_builders.small_areas(patch)
+        # HunyuanVideo 1.5 has one projection of fixed width, which outweighs the layers of its twin
+        patch.setattr("framework.memory.layers.MIN_COVERAGE", 0.01)
         yield make
 
 
