@@ -63,7 +63,7 @@ class Draw:
     at: int
 
 
-def draws(number: int, num_plans: int, num_seeds: int, num_scales: int) -> Iterator[Draw]:
+def draws(number: int, num_plans: int, num_seeds: int, num_scales: int, share_of_other_size: float) -> Iterator[Draw]:
     """Draw `number` requests, the same ones every time; each trouble comes up as often as any other.
 
     Nothing goes wrong with the first request under a plan: idle is what is left after it.
@@ -73,7 +73,7 @@ def draws(number: int, num_plans: int, num_seeds: int, num_scales: int) -> Itera
     troubles = cycle((None, *TROUBLES[:3], None, *TROUBLES[3:]))
     for _ in range(number):
         name, scale = choose.choice(list(TIERS)), choose.choice(LORA_SCALES[:num_scales])
-        wanted = Wanted(name, choose.randrange(num_seeds), choose.random() < 0.3, scale)
+        wanted = Wanted(name, choose.randrange(num_seeds), choose.random() < share_of_other_size, scale)
         plan = choose.choice(PLANS[:num_plans]) if choose.random() < 0.3 or name not in plans else plans[name]
         settled = plans.get(name) == plan
         plans[name] = plan
@@ -86,7 +86,7 @@ class Session:
     def __init__(self, subject: Subject, adapter: Path, tier: str, world: World | None = None) -> None:
         self.rig = Rig(subject, replace(PLANS[0], tier=tier), world=world)
         self.plan = self.rig.plan
-        self.broken_off = False
+        self.released = False
         self.rig.load()
         self._adapter = adapter
 
@@ -109,21 +109,20 @@ class Session:
             loras = (LoraSpec(self._adapter, 1.0, components),)
             request = replace(request, lora_scales=(wanted.lora_scale,))
         spec = spec_builders.run_spec(self.rig.subject.spec, request, loras=loras)
-        broken_off = False
+        self.released = bool(wanted.lora_scale)
         interrupts, edits = Interrupts(), WeightEdits(self.rig.loaded(), self.rig.placed)
         try:
             with self._planted(trouble, at, interrupts):
                 return self._run(spec, interrupts, edits), ""
         except FrameworkError as error:
-            broken_off = True
+            self.released = True
             return None, type(error).__name__
         finally:
-            self.broken_off = broken_off
             edits.apply([])
 
     def state(self) -> tuple[str, bool]:
-        """What idle depends on: a use that breaks off gives up even what its plan would have retained."""
-        return str(self.plan), self.broken_off and self.plan.lifetime == "retained"
+        """What idle depends on: broken uses and undone edits give up even what the plan would have retained."""
+        return str(self.plan), self.released and self.plan.lifetime == "retained"
 
     def _run(self, spec: RunSpec, interrupts: Interrupts, edits: WeightEdits) -> Tensor:
         rig = self.rig

@@ -7,6 +7,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ Subjects = Callable[[str], Subject]
 
 
 def test_twenty_five_mixed_requests_leave_nothing(subjects: Subjects, tmp_path: Path) -> None:
-    outcomes = run_mixed(subjects, tmp_path, 25, num_plans=2, num_seeds=1, num_scales=2)
+    outcomes = run_mixed(subjects, tmp_path, 25, num_plans=2, num_seeds=1, num_scales=2, share_of_other_size=0.0)
     assert outcomes["made"] >= 10
 
 
@@ -33,19 +34,17 @@ def test_five_hundred_mixed_requests_leave_nothing(
     subjects: Subjects, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started = time.monotonic()
-    outcomes = run_mixed(subjects, tmp_path, 500, num_plans=6, num_seeds=2, num_scales=3)
+    outcomes = run_mixed(subjects, tmp_path, 500, num_plans=6, num_seeds=2, num_scales=3, share_of_other_size=0.3)
     with capsys.disabled():
         print(json.dumps({**outcomes, "seconds": round(time.monotonic() - started)}))
     assert outcomes["made"] >= 250
 
 
-def run_mixed(
-    subjects: Subjects, tmp_path: Path, number: int, num_plans: int, num_seeds: int, num_scales: int
-) -> Counter[str]:
+def run_mixed(subjects: Subjects, tmp_path: Path, number: int, **choices: Any) -> Counter[str]:
     """Run the requests drawn; return how many ended in which way. Memory of the process is among the figures."""
     install()
     adapters = {name: save_adapter(subjects(name), tmp_path / f"{name}.safetensors") for name in TIERS}
-    drawn = list(draws(number, num_plans, num_seeds, num_scales))
+    drawn = list(draws(number, **choices))
     known = {
         wanted: fresh_frames(subjects(wanted.pipeline), adapters[wanted.pipeline], wanted)
         for wanted in sorted({draw.wanted for draw in drawn}, key=str)

@@ -113,6 +113,7 @@ def dtypes(store: ComponentStore) -> dict[str, torch.dtype]:
 def test_oc12_what_is_float32_on_purpose_stays_so(subjects: Subjects) -> None:
     subject = subjects("wan22")
     spec = replace(subject.spec, model=ModelSpec(source=subject.spec.model.source, dtype="bfloat16"))
+    subject = replace(subject, requests=tuple(replace(one, num_frames=1) for one in subject.requests))
     first, *others = (run_in_bfloat16(replace(subject, spec=spec), mode) for mode in MODES)
     assert all(same(frames, first) for frames in others)
 
