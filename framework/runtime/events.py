@@ -6,6 +6,7 @@ The scheduler knows no sink: it emits, and an event nobody hears costs one truth
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,13 @@ class StageStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """One step of a stage's loop; `step` counts from 1."""
+    """One step of a stage's loop; `step` counts from 1. `values` are its latents, to look at and not to keep."""
 
     request: int
     stage: str
     step: int
     num_steps: int
+    values: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,40 @@ class RunFinished:
     status: str
     seconds: float
     error: str | None = None
+@dataclass(frozen=True, slots=True)
+class MemorySampled:
+    """Memory at the end of a step, or where a use begins or ends; None where the system does not tell.
+
+    `device_bytes` of `capacity_bytes` are held by tensors; `host_bytes` is what the process has in RAM; `weights` are
+    device bytes by component (on the CPU: bytes).
+    """
+
+    request: int
+    device_bytes: int | None
+    capacity_bytes: int | None
+    host_bytes: int | None
+    weights: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewSaved:
+    """A picture from inside the loop."""
+
+    request: int
+    step: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class StallMeasured:
+    """Of `seconds` of a stage, compute waited `stall_s` for copies; told when the stage ends, in traced runs only."""
+
+    request: int
+    stage: str
+    seconds: float
+    stall_s: float
+
+
 
 
 Event = (
@@ -164,6 +200,9 @@ class EventBus:
             sink(event)
 
     @contextmanager
+    | MemorySampled
+    | PreviewSaved
+    | StallMeasured
     def muted(self) -> Iterator[None]:
         """Deliver nothing in the block: what happens there is not part of any request."""
         self._muted = True
@@ -171,3 +210,8 @@ class EventBus:
             yield
         finally:
             self._muted = False
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens now: what is costly to find out need not be found out else."""
+        return bool(self._sinks) and not self._muted
+

@@ -45,6 +45,10 @@ class Placed:
         """Names of the components that have a strategy, in the order they were built."""
         return tuple(self._built)
 
+    def built(self, component: str) -> tuple[nn.Module, Strategy]:
+        """Return module and strategy of one of `components()`."""
+        return self._built[component]
+
     def strategy(self, component: str, module: nn.Module) -> Strategy:
         """Return the strategy of `component`, built now if there is none for this very module."""
         known = self._built.get(component)

@@ -23,6 +23,7 @@ from framework.graph import Graph, Node
 from framework.memory.casting import main_dtype
 from framework.runtime.events import EventBus, Note, UseFinished, UseStarted
 from framework.runtime.hook import ManagedHook
+from framework.runtime.memory_sample import MemorySampler
 from framework.runtime.placed import RESIDENT, Placed, first_line, outside_inference
 from framework.runtime.store import ComponentStore
 from framework.runtime.strategy import Strategy
@@ -70,6 +71,7 @@ class ResidencyManager:
         self._events = events
         self._check = check
         self._platform = placed.resources.platform
+        self._sampler = MemorySampler(placed)
         self._request = 0
         self._warmup = False
         self._nodes: tuple[Node, ...] = ()
@@ -130,6 +132,7 @@ class ResidencyManager:
 
     def end_stage(self) -> None:
         """Finish the stage's uses, but hand over those which the next stage declares too; then audit."""
+        self._sample()
         assert self._node is not None, "a stage that did not begin"
         following = {key_of(use) for use in self._next.component_uses} if self._next else set()
         self._armed.clear()
@@ -295,6 +298,7 @@ class ResidencyManager:
         self._offer_next()
         return opened
 
+        self._sample()
     def _end(self, key: UseKey, offer: bool = True) -> None:
         opened = self._open.pop(key)
         self._open_components.discard(key[0])
@@ -308,9 +312,14 @@ class ResidencyManager:
         if offer:
             self._offer_next()
 
+        self._sample()
     def _end_other_phases(self, use: ComponentUse) -> None:
         """Phases of one stage follow each other: the first call of one ends those before it, but not its own parts."""
         if use.phase is None:
+    def _sample(self) -> None:
+        if self._events.heard:
+            self._events.emit(self._sampler.sample(self._request, self._open_components))
+
             return
         for other in self._armed.values():
             if other.phase not in (None, use.phase) and key_of(other) in self._open:

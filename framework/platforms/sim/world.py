@@ -4,7 +4,7 @@ Device names are global in PyTorch, so one world is the current one; tensors of 
 but take part in nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +89,7 @@ class World:
         self.moves: list[Move] = []
         self.labels: dict[str, Any] = {}
         self.num_kernels = 0
+        self.on_kernel: Callable[[float, float], None] | None = None  # hears when each kernel ran, in virtual seconds
         self.host_s = 0.0
         self.host_clock: Clock = {}
         self.host_version = 0
@@ -131,6 +132,8 @@ class World:
         device = stream.device
         start = max(stream.time_s, self.host_s, device.compute_free_s)
         stream.time_s = device.compute_free_s = start + seconds
+        if self.on_kernel is not None:
+            self.on_kernel(start, stream.time_s)
 
     def run_copy(self, stream: Stream, direction: str, size_bytes: int, gbps: float) -> None:
         """Let the copy just launched take its time of the bus, and log it."""
