@@ -80,6 +80,12 @@ def _wan_rope(config: Config, dtype: str) -> list[Tensor]:
     return [Tensor(f"rope.freqs_{kind}", shape, "float32") for kind in ("cos", "sin")]
 
 
+def _grid_positions(config: Config, dtype: str) -> list[Tensor]:
+    side = config.get("sample_size", 128) // config.get("patch_size", 2)
+    width = config.get("num_attention_heads", 16) * config.get("attention_head_dim", 72)
+    return [Tensor("pos_embed.pos_embed", (1, side * side, width), "float32")]
+
+
 def _positions(name: str) -> Callable[[Config, str], list[Tensor]]:
     def text(config: Config, dtype: str) -> list[Tensor]:
         return [Tensor(name, (1, config.get("max_position_embeddings", 77)), "int64")]
@@ -150,6 +156,7 @@ _FACTS: Mapping[str, ClassFacts] = {
     **dict.fromkeys(_NOTHING_SPECIAL.split(), _PLAIN),
     "AutoencoderKLFlux2": ClassFacts(buffers=_BN),
     "AutoencoderKLLTXVideo": ClassFacts(buffers=_LATENTS),
+    "PixArtTransformer2DModel": ClassFacts(made=_grid_positions),
     "SD3Transformer2DModel": ClassFacts(buffers=("pos_embed.pos_embed",)),
     "WanTransformer3DModel": _WAN,
     "WanVACETransformer3DModel": _WAN,
