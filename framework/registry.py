@@ -106,6 +106,7 @@ FAMILIES: Registry[Any] = Registry(
         "flux": "stages.families.flux:FluxFamily",
         "flux_kontext": "stages.families.flux:FluxKontextFamily",
         "flux2_klein": "stages.families.flux2_klein:Flux2KleinFamily",
+        "pixart_sigma": "stages.families.pixart_sigma:PixArtSigmaFamily",
         "qwen_image": "stages.families.qwen_image:QwenImageFamily",
         "qwen_image_edit": "stages.families.qwen_image_edit:QwenImageEditFamily",
         "sd3": "stages.families.sd3:StableDiffusion3Family",
