@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class Family(Protocol):
     """`pipeline_classes` are the diffusers classes it runs; an embedding depends on `encoders` and `tokenizers`.
 
+    `tasks` say what it makes of what, in the words of the hub.
     `view_class` names another class of diffusers that it puts over the components (image to image over a checkpoint
     that is indexed as text to image), None for the index's own.
     `call_arguments` are the arguments of the call that it takes from `pipeline.args`; where `negative_differs`, a
@@ -32,6 +33,7 @@ class Family(Protocol):
     read; `negative_prompt_by_default` whether it is where nobody sets that scale.
     """
 
+    tasks: tuple[str, ...]
     pipeline_classes: tuple[str, ...]
     view_class: str | None = None
     call_arguments: tuple[str, ...] = ()

@@ -42,6 +42,7 @@ class ImageFamily(Family):
     most tokens that the call accepts; `needs_picture` that it does nothing without one.
     """
 
+    tasks: tuple[str, ...] = ("text to image",)
     encoders: tuple[str, ...] = ("text_encoder",)
     tokenizers: tuple[str, ...] = ("tokenizer",)
     request_keys: Mapping[str, str | None] = IMAGE_KEYS

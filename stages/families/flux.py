@@ -71,6 +71,7 @@ class FluxKontextFamily(FluxFamily):
     The size asked for is the size made: the pipeline alone would scale it to an area of 1024 x 1024.
     """
 
+    tasks = ("text to image", "image to image")
     pipeline_classes = ("FluxKontextPipeline",)
     request_keys: Mapping[str, str | None] = MappingProxyType({**FluxFamily.request_keys, "image": None})
 

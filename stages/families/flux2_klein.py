@@ -28,6 +28,7 @@ WIDEST = 8  # times the shorter side
 class Flux2KleinFamily(ImageFamily):
     """`request.image` is used in its own size, cut to whole patches and scaled down where above 1024 x 1024."""
 
+    tasks = ("text to image", "image to image")
     pipeline_classes = ("Flux2KleinPipeline",)
     request_keys: Mapping[str, str | None] = MappingProxyType({**IMAGE_KEYS, "image": None})
     repeats_texts = True

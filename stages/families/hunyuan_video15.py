@@ -28,6 +28,7 @@ TEXT_PARTS = ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
 class HunyuanVideo15Family(Family):
     """The byte encoder reads only what stands in quotation marks, and is left alone where nothing does."""
 
+    tasks = ("text to video",)
     pipeline_classes = ("HunyuanVideo15Pipeline",)
     encoders = ("text_encoder", "text_encoder_2")
     tokenizers = ("tokenizer", "tokenizer_2")

@@ -39,6 +39,7 @@ DECODE = ("decode_timestep", "decode_noise_scale")
 class LTXFamily(Family):
     """`request.fps` is a condition of the loop as well as the rate of the file."""
 
+    tasks: tuple[str, ...] = ("text to video",)
     pipeline_classes = ("LTXPipeline", "LTXImageToVideoPipeline")
     view_class: str | None = "LTXPipeline"
     encoders = ("text_encoder",)
@@ -150,6 +151,7 @@ class LTXFamily(Family):
 class LTXImageToVideoFamily(LTXFamily):
     """`request.image` is the first frame; it is scaled to the size of the video, as the pipeline does."""
 
+    tasks = ("image to video",)
     view_class = "LTXImageToVideoPipeline"
     request_keys: Mapping[str, str | None] = MappingProxyType({**LTXFamily.request_keys, "image": None})
 

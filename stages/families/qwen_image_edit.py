@@ -27,6 +27,7 @@ AREA = 1024 * 1024  # pixels of a result whose size is not asked for; its shape 
 class QwenImageEditFamily(QwenImageFamily):
     """One picture, `request.image`; the pipeline scales it to the areas that the model was trained on."""
 
+    tasks = ("image to image",)
     pipeline_classes = ("QwenImageEditPipeline", "QwenImageEditPlusPipeline")
     tokenizers = ("tokenizer", "processor")
     request_keys: Mapping[str, str | None] = MappingProxyType(

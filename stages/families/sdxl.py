@@ -36,6 +36,7 @@ LEAST_MULTIPLE = 8  # what the pipelines' own checks ask of height and width
 class SDXLFamily(Family):
     """Text to image. CLIP reads 77 tokens; without a negative prompt the base model's is zeros, as its config says."""
 
+    tasks: tuple[str, ...] = ("text to image",)
     pipeline_classes = CLASSES
     view_class: str | None = "StableDiffusionXLPipeline"
     encoders = ("text_encoder", "text_encoder_2")
@@ -123,6 +124,7 @@ class SDXLFamily(Family):
 class SDXLImageToImageFamily(SDXLFamily):
     """A picture changed by a text: `request.strength` says how much of the loop is run. The picture gives the size."""
 
+    tasks = ("image to image",)
     view_class = "StableDiffusionXLImg2ImgPipeline"
     sizes: tuple[str, ...] = ()
     pictures: tuple[str, ...] = ("image",)
@@ -191,6 +193,7 @@ class SDXLImageToImageFamily(SDXLFamily):
 class SDXLInpaintFamily(SDXLImageToImageFamily):
     """A picture painted anew where `request.mask` is white."""
 
+    tasks = ("inpainting",)
     view_class = "StableDiffusionXLInpaintPipeline"
     sizes = ("height", "width")
     pictures = ("image", "mask")

@@ -24,6 +24,7 @@ MULTIPLE = 8  # what the pipeline's own check asks of height and width
 class StableDiffusionFamily(Family):
     """Text to image. The safety checker is a stage of its own, `safety_check`; a graph without it runs none."""
 
+    tasks = ("text to image",)
     pipeline_classes = ("StableDiffusionPipeline",)
     encoders = ("text_encoder",)
     tokenizers = ("tokenizer",)

@@ -27,6 +27,7 @@ LONGEST_TEXT = 512  # tokens that the model was trained on, and what WanPipeline
 class WanFamily(Family):
     """Arguments and recipe of `WanPipeline`; what a request leaves open is left to the pipeline's own defaults."""
 
+    tasks: tuple[str, ...] = ("text to video",)
     pipeline_classes: tuple[str, ...] = ("WanPipeline",)
     encoders = ("text_encoder",)
     tokenizers = ("tokenizer",)

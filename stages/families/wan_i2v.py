@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class WanImageToVideoFamily(WanFamily):
     """`request.image` is stretched to the size of the video, as the pipeline does."""
 
+    tasks = ("image to video",)
     pipeline_classes = ("WanImageToVideoPipeline", "WanPipeline")
     view_class = "WanImageToVideoPipeline"
     request_keys: Mapping[str, str | None] = MappingProxyType({**WanFamily.request_keys, "image": None})

@@ -4,9 +4,12 @@ import functools
 from collections.abc import Callable, Iterator
 
 import pytest
+import tiny_pipelines
 from equality_cases import Plan
 from equality_rig import Rig, Subject, same
 from torch import Tensor
+
+from framework.families import WHOLE
 
 pytestmark = pytest.mark.equality
 
@@ -40,6 +43,10 @@ def run(subject: Subject, mode: str) -> tuple[list[Tensor], set[str], set[str]]:
 @pytest.fixture(scope="module")
 def resident(subjects: Callable[[str], Subject]) -> Callable[[str], list[Tensor]]:
     return functools.cache(lambda name: run(subjects(name), "resident")[0])
+
+
+def test_every_class_that_the_page_calls_tested_is_here() -> None:
+    assert {type(tiny_pipelines.build(name)).__name__ for name in NAMES} == set(WHOLE)
 
 
 @pytest.mark.parametrize(("name", "mode"), list(cases()))

@@ -5,6 +5,7 @@ from typing import Any
 import diffusers
 import pytest
 
+from framework.families import SPECIAL, WHOLE
 from framework.runtime.call_arguments import PARAMETERS, call_arguments, call_parameters, check_arguments, parameter_of
 from framework.spec import RequestSpec
 
@@ -37,6 +38,13 @@ VALUES: dict[str, Any] = {
     "strength": 0.5,
 }
 ALWAYS = {"num_outputs", "fps"}  # several calls and the writer see to these
+
+
+def test_this_diffusers_has_every_class_that_the_page_names() -> None:
+    named = {*WHOLE, *(name for _, classes, _ in SPECIAL for name in classes)}
+    assert all(hasattr(diffusers, name) for name in named)
+    assert not any("Hunyuan3D" in name for name in dir(diffusers))
+    assert set(WHOLE) <= set(READS)
 
 
 @pytest.mark.parametrize("name", READS)
