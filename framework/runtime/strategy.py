@@ -20,8 +20,8 @@ class Strategy(Protocol):
     Optional: `place()` brings what stays on the device between uses; `detach()` gives the component up and leaves its
     weights in the module (without it, `finish_request(False)` has to); `misplaced()` returns the names of tensors that
     other code has moved, asked after every stage; `expect_steps(done, total)` hears how far the loop of a use is, and
-    `forget_length()` that a use was shorter than those to come; `device_bytes` and `idle_bytes` are the device bytes of its weights
-    in a use and between uses.
+    `forget_length()` that a use was shorter than those to come; `device_bytes` and `idle_bytes` are the device bytes of
+    its weights in a use and between uses.
     """
 
     def __init__(self, component: str, module: "nn.Module", placement: "Placement", device: "torch.device") -> None: ...

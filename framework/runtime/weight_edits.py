@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from framework.errors import ConfigError, FrameworkError, LoadError, did_you_mean
 from framework.loading.adapters import AdapterFile, Delta, read_adapter
 from framework.loading.weights import is_quantised
+from framework.memory.host_store import EDIT
 from framework.runtime.placed import Placed, first_line, outside_inference
 from framework.runtime.store import ComponentStore
 from framework.spec import LoraSpec
 
+ORIGINALS = "weights before adapters"  # stands for a component in the books of the host's memory
 Step = Callable[[Tensor], Tensor]
 Terms = Mapping[str, list[tuple[float, Delta]]]
 """For each module of a component, what is added to it: a scale and a delta of each adapter."""
@@ -108,11 +110,16 @@ class WeightEdits:
         with outside_inference():
             weights, origins = _reach(strategy, module, names)
             _refuse_ties(component, weights, names)
+            own = [name for name in names if not _is_origin(weights[name], origins.get(name))]
+            host = self._placed.resources.store.host
+            host.require(ORIGINALS, component, sum(weights[name].nbytes for name in own), EDIT)
             originals |= {name: _original(weights[name], origins.get(name)) for name in names - originals.keys()}
             with self._placed_after(component, strategy):
                 _write(weights, originals, steps)
                 if steps:
                     self._edited[component] = _Edited(module, {name: originals[name] for name in steps})
+                else:
+                    host.release(ORIGINALS, component)
 
     @contextmanager
     def _placed_after(self, component: str, strategy: Any) -> Iterator[None]:
@@ -244,6 +251,11 @@ def _reach(strategy: Any, module: nn.Module, names: set[str]) -> tuple[dict[str,
 
 
 def _original(weight: Tensor, origin: Tensor | None) -> Tensor:
-    if origin is not None and origin.dtype == weight.dtype:
+    if origin is not None and _is_origin(weight, origin):
         return origin
     return weight.detach().cpu().clone()
+
+
+def _is_origin(weight: Tensor, origin: Tensor | None) -> bool:
+    """Whether the mapped checkpoint file has the weight as it is, so that no copy of it need be kept."""
+    return origin is not None and origin.dtype == weight.dtype

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from spec_builders import request
 from torch import Tensor
 
-from framework.errors import ConfigError, FrameworkError, LoadError
+from framework.errors import ConfigError, FrameworkError, LoadError, PlanError
 from framework.graph import build_graph
 from framework.loading.load import load_store
 from framework.memory.resources import make_resources
@@ -24,7 +24,8 @@ from framework.runtime.weight_edits import WeightEdits
 from framework.spec import Knob, LoraSpec, Placement
 
 Folder = Callable[[str], Path]
-MODES = ("resident", "component-offload", "layerwise-offload")
+MODES = ("resident", "component-offload", "layerwise-offload", "permanent")
+"""`permanent`: streamed, with residents that have no copy on the host."""
 EXPERTS = ("transformer", "transformer_2")
 WIDTH = 24
 
@@ -34,7 +35,10 @@ class Rig:
 
     def __init__(self, folder: Path, mode: str, dtype: str = "float32") -> None:
         device = torch.device("sim", 0)
-        knobs = {"prefetch": Knob("1"), "resident": Knob("1")} if mode == "layerwise-offload" else {}
+        streamed = mode in ("layerwise-offload", "permanent")
+        knobs: dict[str, Any] = {"prefetch": Knob("1"), "resident": Knob("1")} if streamed else {}
+        if mode == "permanent":
+            mode, knobs["lifetime"] = "layerwise-offload", "permanent"
         placements = {name: Placement(component=name, group="dit", mode=mode, **knobs) for name in EXPERTS}
         model = spec_builders.ModelSpec(source=str(folder), dtype=dtype)
         stages = spec_builders.standard_stages(two_experts=True)
@@ -330,3 +334,20 @@ def test_what_cannot_be_merged_is_named(make: Callable[..., Rig], tmp_path: Path
     assert "one half of a LoRA pair" in refusal(rig, LoraSpec(file, 1.0, everywhere))
     file.write_bytes(b"no")
     assert "not a safetensors file" in refusal(rig, LoraSpec(file, 1.0, everywhere))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_kept_to_undo_an_edit_is_in_the_books_of_the_host(
+    mode: str, make: Callable[..., Rig], tmp_path: Path
+) -> None:
+    rig = make(mode, dtype="bfloat16")  # cast, so that no file has the weights as they were
+    host = rig.placed.resources.store.host
+    before = host.held_bytes
+    rig.edits.apply([LoraSpec(adapter(tmp_path / "a.safetensors"), 1.0, ("transformer",))])
+    kept = sum(tensor.nbytes for tensor in rig.edits.originals("transformer").values())
+    assert host.held_bytes - before == kept > 0
+    rig.edits.apply([])
+    assert host.held_bytes == before
+    host.limit_bytes = before + kept - 1
+    with pytest.raises(PlanError, match=r"weights before adapters.*'transformer' takes .* budget\.host is"):
+        rig.edits.apply([LoraSpec(tmp_path / "a.safetensors", 1.0, ("transformer",))])
