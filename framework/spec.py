@@ -231,6 +231,29 @@ class ReserveSpec:
     allocator: Bound | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSpec:
+    """What a run keeps to be continued from. `stages` is auto, all, off, or names of stages whose results are kept.
+
+    auto: latents before they are decoded and, with `every_steps`, what their loop reads. `every_steps`: the state of a
+    loop after every so many steps.
+    """
+
+    stages: str | tuple[str, ...] = "auto"
+    every_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverSpec:
+    """What running out of device memory may change in one run: at most `max_notches` steps to a smaller placement.
+
+    `allow_numerics`: in the end, also what changes the picture.
+    """
+
+    max_notches: int = 3
+    allow_numerics: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class LoraSpec:
     """One adapter, merged into the weights of `components`; empty: those that its file names."""
@@ -276,6 +299,8 @@ class RunSpec:
     planned: bool = False
     presets: Mapping[str, Mapping[str, Placement]] = field(default_factory=lambda: EMPTY)
     plan: Mapping[str, Any] | None = None
+    checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec)
+    recover: RecoverSpec | None = field(default_factory=RecoverSpec)
     warmup: bool = False  # run the first request once before, and keep nothing of it but weights where they are
     prompt_cache_memory: bool = True
     prompt_cache_disk: bool = False

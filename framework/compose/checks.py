@@ -12,12 +12,9 @@ Locate = Callable[[str], str]
 WHOLE = "diffusers_pipeline"  # the backend that reads its components from the checkpoint's own index
 
 PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "checkpoint": ((None, {}), "checkpoints need resumable runs"),
-    "recover": ((None, "off", {}), "recovery needs the residency engine"),
     "preview": ((None, {}), "previews need the step callback"),
     "output.report": ((None, False), "there is no report yet"),
     "output.trace": ((None, False), "there is no trace yet"),
-    "output.keep_artifacts": ((None, False), "artifacts need resumable runs"),
     "log.level": ((None, "info"), "the log has one level"),
     "log.nvtx": ((None, False), "profiler ranges come with traces"),
     "numerics.attention": ((None, "sdpa"), "there is one attention backend, sdpa"),

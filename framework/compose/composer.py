@@ -10,6 +10,7 @@ from framework.compose.budget import budget_problems, build_budget, build_reserv
 from framework.compose.build import build_numerics, build_output, build_pipeline
 from framework.compose.checks import check_required, cross_problems, hint_for_unknown
 from framework.compose.groups import check_choices, config_folders
+from framework.compose.keeping import build_checkpoint, build_recover, checkpoint_problems
 from framework.compose.layers import build_sources, component_facts
 from framework.compose.legacy import legacy_name
 from framework.compose.listed import with_listed_components
@@ -108,6 +109,7 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     lost = list(taken_away(data["pipeline"], provenance.locate))
     problems += lost
     graph = None if lost else _collect(problems, lambda: build_graph(pipeline, provenance.locate))
+    problems += checkpoint_problems(data, graph, provenance.locate)
     loras = _collect(problems, lambda: build_loras(data, provenance.locate))
     requests = _collect(problems, lambda: build_requests(data, provenance.locate))
     notes = _collect(problems, lambda: check_request_keys(data, pipeline, graph, provenance.locate)) if graph else ()
@@ -226,6 +228,8 @@ def _spec(
         reserve=build_reserve(data.get("reserve") or {}),
         planned=resolution.planned,
         presets=resolution.presets,
+        checkpoint=build_checkpoint(data),
+        recover=build_recover(data),
         warmup=said["warmup"] == "request",
         prompt_cache_memory=cache.get("memory") is not False,
         prompt_cache_disk=bool(cache.get("disk")),

@@ -27,8 +27,13 @@ class RecordSink:
     """
 
     def __init__(
-        self, folder: Path, spec: RunSpec, measure_memory: Callable[[], Mapping[str, int]] = host_memory
+        self,
+        folder: Path,
+        spec: RunSpec,
+        measure_memory: Callable[[], Mapping[str, int]] = host_memory,
+        earlier: Mapping[str, Any] | None = None,
     ) -> None:
+        """`earlier` is the record of the run that is continued here."""
         self.path = folder / FILE_NAME
         self._folder = folder
         self._measure_memory = measure_memory
@@ -36,6 +41,8 @@ class RecordSink:
         self._record = _new_record(spec)
         self._placements = {entry["component"]: entry for entry in self._record["plan"]["placements"]}
         self._prompts = [request.prompt for request in spec.requests]
+        if earlier is not None:
+            self._continue(earlier)
         self._write()
 
     def __call__(self, event: events.Event) -> None:
@@ -56,7 +63,14 @@ class RecordSink:
             case events.UseFinished():
                 _add(self._timings(event.request)["components"], event.component, event.seconds)
             case events.OutputSaved():
-                self._request(event.request)["outputs"].append(self._output(event))
+                output, entry = self._output(event), self._request(event.request)
+                entry["outputs"] = [*(one for one in entry["outputs"] if one["path"] != output["path"]), output]
+            case events.ArtifactSaved():
+                self._keep(event)
+            case events.ArtifactDropped():
+                entry = self._request(event.request)
+                inside = self._inside(event.path)
+                entry["artifacts"] = [kept for kept in entry["artifacts"] if kept["path"] != inside]
             case events.MemoryMeasured():
                 self._request(event.request)["memory"].update(
                     device_peak_bytes=event.device_peak_bytes,
@@ -79,6 +93,22 @@ class RecordSink:
         self._record.update(status=status, error=None if error is None else redact_text(error), ended=_now())
         self._write()
 
+    def _continue(self, earlier: Mapping[str, Any]) -> None:
+        """Take over what an earlier process has done; requests that it did not finish keep seed and artifacts."""
+        self._record["started"] = earlier.get("started") or self._record["started"]
+        self._record["resumed"] = [*(earlier.get("resumed") or ()), _now()]
+        for index, entry in enumerate(earlier["requests"]):
+            own = self._request(index)
+            own.update((key, value) for key, value in entry.items() if key in own and _alike(value, own[key]))
+
+    def _keep(self, event: events.ArtifactSaved) -> None:
+        entry = self._request(event.request)
+        inside = self._inside(event.path)
+        described = {"stage": event.stage, "step": event.step, "path": inside, "sha256": event.sha256}
+        others = [kept for kept in entry["artifacts"] if kept["path"] != inside]
+        entry["artifacts"] = [*others, {**described, "size_bytes": event.size_bytes}]
+        self._write()
+
     def _finish_request(self, event: events.RequestFinished) -> None:
         self._timings(event.index)["total"] = round(event.seconds, 6)
         self._request(event.index)["memory"].update(self._measure_memory())
@@ -88,7 +118,8 @@ class RecordSink:
         if index not in self._requests:
             prompt = self._prompts[index] if index < len(self._prompts) else None
             timings: dict[str, Any] = {"stages": {}, "components": {}, "total": None}
-            self._requests[index] = {"prompt": prompt, "seed": None, "timings": timings, "outputs": [], "memory": {}}
+            self._requests[index] = {"prompt": prompt, "seed": None, "timings": timings, "outputs": []}
+            self._requests[index] |= {"artifacts": [], "memory": {}}
         return self._requests[index]
 
     def _timings(self, index: int) -> dict[str, Any]:
@@ -103,9 +134,12 @@ class RecordSink:
         return load
 
     def _output(self, event: events.OutputSaved) -> dict[str, Any]:
-        path = Path(event.path)
-        inside = path.relative_to(self._folder).as_posix() if path.is_relative_to(self._folder) else event.path
-        return {"path": inside, "sha256": event.sha256, "frames_sha256": event.frames_sha256}
+        return {"path": self._inside(event.path), "sha256": event.sha256, "frames_sha256": event.frames_sha256}
+
+    def _inside(self, text: str) -> str:
+        """Return a path as seen from the run folder, where it is inside."""
+        path = Path(text)
+        return path.relative_to(self._folder).as_posix() if path.is_relative_to(self._folder) else text
 
     def _write(self) -> None:
         self._record["requests"] = [self._requests[index] for index in sorted(self._requests)]
@@ -144,6 +178,10 @@ def _redact_origins(provenance: Mapping[str, Mapping[str, str]]) -> dict[str, di
         value = next(iter(masked.values()))
         shown[key] = {"layer": origin["layer"], "where": f"{name}={redact_text(value)}" if quoted else name}
     return shown
+
+
+def _alike(value: Any, own: Any) -> bool:
+    return own is None or isinstance(value, type(own))
 
 
 def _add(timings: dict[str, float], name: str, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """Takes what a run computes apart into JSON and tensors, and puts it together again, bit for bit. Imports torch.
 
-Known are plain values, lists, tuples, maps, tensors, arrays of numpy and the values that cross a stage boundary. What is
-read may come from anywhere: it names no code, and anything unknown in it is refused.
+Known are plain values, lists, tuples, maps, tensors, arrays of numpy and what crosses a stage boundary. What is read
+may come from anywhere: it names no code, and anything unknown in it is refused.
 """
 
 import math

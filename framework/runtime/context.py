@@ -1,7 +1,7 @@
 """What a stage sees of the engine while it runs. Imports torch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from framework.errors import StageError, did_you_mean
 from framework.graph import Node
+from framework.runtime.calls import CallListener
 from framework.runtime.events import EventBus, Note, StepDone
 from framework.runtime.family import Family
-from framework.runtime.finite import FiniteWatch
+from framework.runtime.finite import FiniteWatch, NotFinite
 from framework.runtime.phases import has_phases, steps_before_switch
 from framework.runtime.prompt_cache import PromptCache
 from framework.runtime.residency import ResidencyManager
@@ -58,6 +59,9 @@ class StageContext:
         self.arguments = arguments
         self.watch = FiniteWatch()
         self.current_step: tuple[int, int] | None = None
+        self.quiet = False  # steps that were done before are passed again, and nobody is told of them
+        self.live_generators: list[list[torch.Generator]] = []
+        self._skipped_steps = 0
         self._before_switch: int | None = None
         self._node = node
         self._store = store
@@ -103,6 +107,10 @@ class StageContext:
         with self._residency.uses_at_call():
             yield
 
+    def listening(self, listener: CallListener) -> AbstractContextManager[None]:
+        """In this block `listener` hears of the calls of components, and may answer them."""
+        return self._residency.listening(listener)
+
     def pipeline_view(self, cls: Any = None, without: Sequence[str] = ()) -> Any:
         """Return a diffusers pipeline over the store's components; `without` are None in it."""
         return self._store.pipeline_view(cls, frozenset(without))
@@ -114,6 +122,7 @@ class StageContext:
         assert not states or len(states) == len(generators), "one state for each output"
         for generator, state in zip(generators, states, strict=False):
             generator.set_state(state)
+        self.live_generators.append(generators)
         return generators
 
     def identity(self, *components: str) -> tuple[str, ...]:
@@ -128,7 +137,13 @@ class StageContext:
     def step(self, step: int, num_steps: int, values: Any = None) -> None:
         """Report the end of a step, counted from 1, and stop here if the user asked or `values` hold no numbers."""
         self.current_step = (step, num_steps)
-        self._residency.finish_step(step, num_steps, self._num_before_switch(step))
+        before_switch = self._num_before_switch(step)
+        if self.quiet:
+            self._skipped_steps = step
+            self._residency.mark_step(step + 1)
+            self._check()
+            return
+        self._residency.finish_step(step, num_steps, before_switch, self._skipped_steps)
         self._events.emit(StepDone(self.request_index, self.stage, step, num_steps))
         bad = self.watch.add(f"at step {step} of {num_steps}", values)
         if bad is not None:
@@ -162,11 +177,11 @@ class StageContext:
         """Tell the user one line."""
         self._events.emit(Note(text))
 
-    def non_finite(self, where: str) -> StageError:
+    def non_finite(self, where: str) -> NotFinite:
         """Return the error for a stage that computed NaN or infinity, first seen at `where`."""
         component = self._residency.last_component
         inside = f" (component '{component}')" if component else ""
-        return StageError(
+        return NotFinite(
             f"stage '{self.stage}' computed values that are not finite (NaN or infinity), first {where}{inside}"
         )
 

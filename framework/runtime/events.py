@@ -97,6 +97,26 @@ class OutputSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class ArtifactSaved:
+    """What a stage wrote, or the state of its loop after `step`, lies in a file of the run folder."""
+
+    request: int
+    stage: str
+    step: int | None
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactDropped:
+    """A file that nobody would continue from is gone."""
+
+    request: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryMeasured:
     """What a request took of the device, told before its end.
 
@@ -177,6 +197,8 @@ Event = (
     | UseFinished
     | StageFinished
     | OutputSaved
+    | ArtifactSaved
+    | ArtifactDropped
     | MemoryMeasured
     | RequestFinished
     | Note

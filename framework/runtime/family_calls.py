@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from framework.errors import Problem, StageError
+from framework.runtime.scheduler_seam import around_method
 from framework.spec import RequestSpec
 from framework.values import Condition, Embeddings
 
@@ -109,20 +110,16 @@ def step_reporter(ctx: "StageContext") -> StepCallback:
 @contextmanager
 def scheduler_steps(ctx: "StageContext", scheduler: Any) -> Iterator[None]:
     """In this block every step of the scheduler is reported, for calls that have no callback."""
-    step = scheduler.step
     counted = iter(range(1, 1 << 30))
 
-    def reporting(*args: Any, **kwargs: Any) -> Any:
+    def reporting(step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = step(*args, **kwargs)
         number = next(counted)
         ctx.step(number, max(number, len(scheduler.timesteps)), result[0])
         return result
 
-    scheduler.step = reporting
-    try:
+    with around_method(scheduler, "step", reporting):
         yield
-    finally:
-        del scheduler.step
 
 
 def not_multiples(request: RequestSpec, multiple: int) -> Iterator[Problem]:

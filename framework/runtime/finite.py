@@ -6,7 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from framework.errors import StageError
 from framework.values import Condition, Embeddings, Frames, Latents
+
+
+class NotFinite(StageError):
+    """A stage computed NaN or infinity."""
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:

@@ -15,6 +15,8 @@ from framework.runtime.switches import COMPONENT_SWITCHES, refuse_component_swit
 
 OnCall = Callable[[str], None]
 OnCast = Callable[[str, torch.dtype], None]
+Around = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""Gets the component, the whole call and its arguments; returns what the caller is to get."""
 VAE_ENTRY_POINTS = ("encode", "decode")  # wrapped by `apply_forward_hook` they announce themselves
 ENTRY_POINTS = (*VAE_ENTRY_POINTS, "generate", "get_image_features", "get_text_features")
 """Ways into a module beside its forward, which they may never reach."""
@@ -31,6 +33,7 @@ class ManagedHook:
         self.on_call: OnCall | None = None
         self.on_return: OnCall | None = None
         self.on_cast: OnCast | None = None
+        self.around: Around | None = None  # decides about a whole call, its announcement included
 
     def init_hook(self, module: nn.Module) -> nn.Module:
         return module
@@ -55,10 +58,13 @@ def attach_hook(module: nn.Module, component: str, execution_device: torch.devic
 
     hook = ManagedHook(component, execution_device)
     add_hook_to_module(module, hook)
+    module._compiled_call_impl = _surrounded(module._call_impl, hook)  # what torch calls in place of `_call_impl`
     for name in ENTRY_POINTS:
         method = getattr(type(module), name, None)
-        if callable(method) and not (name in VAE_ENTRY_POINTS and hasattr(method, "__wrapped__")):
-            setattr(module, name, _announced(method, module, hook))
+        if callable(method):
+            announces_itself = name in VAE_ENTRY_POINTS and hasattr(method, "__wrapped__")
+            bound = getattr(module, name) if announces_itself else _announced(method, module, hook)
+            setattr(module, name, _surrounded(bound, hook))
     vars(module)["to"] = _cast_only(module, hook)
     refuse_component_switches(module, component)
     return hook
@@ -69,6 +75,7 @@ def remove_hook(module: nn.Module) -> None:
     from accelerate.hooks import remove_hook_from_module
 
     remove_hook_from_module(module)
+    module._compiled_call_impl = None
     for name in (*ENTRY_POINTS, *COMPONENT_SWITCHES, "to"):
         vars(module).pop(name, None)
 
@@ -91,6 +98,18 @@ def _cast_only(module: nn.Module, hook: ManagedHook) -> Callable[..., nn.Module]
         return module
 
     return to
+
+
+def _surrounded(call: Callable[..., Any], hook: ManagedHook) -> Callable[..., Any]:
+    """Return `call` as whoever serves the request wants it: made, repeated, or answered without being made."""
+
+    @wraps(call)
+    def decide(*args: Any, **kwargs: Any) -> Any:
+        if hook.around is None:
+            return call(*args, **kwargs)
+        return hook.around(hook.component, call, args, kwargs)
+
+    return decide
 
 
 def _announced(method: Callable[..., Any], module: nn.Module, hook: ManagedHook) -> Callable[..., Any]:

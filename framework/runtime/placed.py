@@ -86,6 +86,14 @@ class Placed:
             self.resources.store.release_component(component)
             _clear_caches(known[0])
 
+    def place_anew(self, placement: Placement) -> None:
+        """Give one component another placement; its strategy is built at its next use."""
+        name = placement.component
+        self.forget(name)
+        self._placements[name] = placement
+        if name not in self.resources.ring_names:
+            self.resources.rings.pop(name, None)  # a ring only ever grows
+
     def change(self, placements: Mapping[str, Placement]) -> None:
         """Take another plan. What stays as it was is left alone; the rest is built again at its next use."""
         for component in list(self._built):

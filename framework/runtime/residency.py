@@ -11,7 +11,7 @@ a component that shares the ring of the one in use brings no memory of its own, 
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,10 +21,12 @@ from torch import nn
 from framework.errors import StageError
 from framework.graph import Graph, Node
 from framework.memory.casting import main_dtype
+from framework.runtime.calls import CallListener, Calls
 from framework.runtime.events import EventBus, Note, UseFinished, UseStarted
 from framework.runtime.hook import ManagedHook
 from framework.runtime.memory_sample import MemorySampler
 from framework.runtime.placed import RESIDENT, Placed, first_line, outside_inference
+from framework.runtime.recovery import Recovery
 from framework.runtime.store import ComponentStore
 from framework.runtime.strategy import Strategy
 from framework.runtime.timeline import Timeline, UseKey, key_of
@@ -64,12 +66,20 @@ class ResidencyManager:
     """Keeps the open uses of one request at a time and drives the strategy of each component."""
 
     def __init__(
-        self, store: ComponentStore, placed: Placed, events: EventBus, check: Callable[[], None] = lambda: None
+        self,
+        store: ComponentStore,
+        placed: Placed,
+        events: EventBus,
+        check: Callable[[], None] = lambda: None,
+        recovery: Recovery | None = None,
     ) -> None:
         self._store = store
         self._placed = placed
         self._events = events
         self._check = check
+        self._recovery = recovery
+        self._calls = Calls(recovery, store.module, self._make_room, self._account, self._ready_again, self._where)
+        self._step: int | None = None
         self._platform = placed.resources.platform
         self._sampler = MemorySampler(placed)
         self._request = 0
@@ -103,11 +113,12 @@ class ResidencyManager:
 
     def _listen(self, hook: ManagedHook) -> None:
         hook.on_call, hook.on_return, hook.on_cast = self.on_call, self.on_return, self.on_cast
+        hook.around = self._calls.around
 
     def begin_stage(self, index: int) -> None:
         self._node = self._nodes[index]
         self._next = self._nodes[index + 1] if index + 1 < len(self._nodes) else None
-        self.current_component = self.last_component = None
+        self.current_component = self.last_component = self._step = None
         self._platform.mark(stage=self._node.spec.name, step=None)
         for use in self._node.component_uses:
             if use.start_at_stage_entry:
@@ -115,10 +126,13 @@ class ResidencyManager:
 
     def mark_step(self, step: int) -> None:
         """Say which step of the stage's loop runs now, for the log of moves."""
+        self._step = step
         self._platform.mark(step=step)
 
-    def finish_step(self, step: int, num_steps: int, num_before_switch: int | None) -> None:
+    def finish_step(self, step: int, num_steps: int, num_before_switch: int | None, skipped: int = 0) -> None:
         """Step `step` of `num_steps`, counted from 1, is over; the second phase begins after `num_before_switch`.
+
+        The first `skipped` steps were made by another process.
 
         Told when the last step of a phase comes, the streamer makes room for the head of the next phase's component,
         in the first request too: it is in the order of its declared layers then.
@@ -126,6 +140,7 @@ class ResidencyManager:
         first, last = (0, num_steps)
         if num_before_switch is not None:
             first, last = (0, num_before_switch) if step <= num_before_switch else (num_before_switch, num_steps)
+        first = max(first, skipped)
         for opened in self._open.values():
             self._placed.expect_steps(opened.use.component, step - first, last - first)
         self.mark_step(step + 1)
@@ -150,7 +165,7 @@ class ResidencyManager:
     def finish_request(self) -> None:
         """Bring every component to its idle state; the first error is raised after all have been tried."""
         for hook in self._store.hooks.values():
-            hook.on_call = hook.on_return = hook.on_cast = None
+            hook.on_call = hook.on_return = hook.on_cast = hook.around = None
         self._armed.clear()
         complete = self._num_ended == len(self._nodes)
         self._timeline.finish(complete and (self._timeline.heard_all or not self._warmup))
@@ -234,6 +249,13 @@ class ResidencyManager:
     def open_uses(self) -> tuple[UseKey, ...]:
         return tuple(self._open)
 
+    def components_in_use(self) -> frozenset[str]:
+        return frozenset(component for component, _ in self._open)
+
+    def listening(self, listener: CallListener) -> AbstractContextManager[None]:
+        """In this block `listener` hears of the calls of components, and may answer them."""
+        return self._calls.heard_by(listener)
+
     # Components that come late or change
 
     def supply(self, component: str, module: nn.Module) -> None:
@@ -247,7 +269,7 @@ class ResidencyManager:
         for opened in self._open.values():
             if opened.use.component == component:
                 opened.strategy = self._strategy(component)
-                self._make_ready(opened.use, opened.strategy, opened.dtype)
+                self._make_ready(opened, opened.dtype)
 
     def forget_component(self, component: str) -> None:
         """Give up what is known of a component's instance; a use of it that is open is finished first."""
@@ -276,7 +298,7 @@ class ResidencyManager:
         opened = self._open.get(key)
         if opened is not None:
             if wanted is not None and wanted != opened.dtype:
-                self._make_ready(use, opened.strategy, wanted)
+                self._make_ready(opened, wanted)
                 opened.dtype = wanted
             return opened
         self._check()
@@ -290,7 +312,7 @@ class ResidencyManager:
         self._drop_prefetched([name for name in self._prefetched if name != use.component])
         opened = OpenUse(use, self._node.spec.name, strategy, started, wanted)
         self._open[key] = opened
-        self._make_ready(use, strategy, wanted)
+        self._make_ready(opened, wanted)
         self._open_components.add(use.component)
         self._prefetched.pop(use.component, None)
         seconds = time.perf_counter() - started
@@ -357,13 +379,47 @@ class ResidencyManager:
     def _strategy(self, component: str) -> Strategy:
         return self._placed.strategy(component, self._store.module(component))
 
-    def _make_ready(self, use: ComponentUse, strategy: Strategy, dtype: torch.dtype | None) -> None:
-        try:
-            with outside_inference():
-                strategy.prepare(dtype)
-                strategy.wait()
-        except torch.OutOfMemoryError as error:
-            raise StageError(self._no_room(use.component, error)) from error
+    def _make_ready(self, opened: OpenUse, dtype: torch.dtype | None) -> None:
+        while True:
+            try:
+                with outside_inference():
+                    opened.strategy.prepare(dtype)
+                    opened.strategy.wait()
+                return
+            except torch.OutOfMemoryError as error:
+                failure = error
+            if not self._make_room(opened.use.component):
+                no_room = StageError(self._no_room(opened.use.component, failure))
+                self._account(opened.use.component, no_room)
+                raise no_room from failure
+
+    def _make_room(self, component: str) -> bool:
+        """Give something up for a component that found no memory; return whether it is worth another try."""
+        if self._recovery is None or not self._recovery.can_repeat(component):
+            return False
+        self._drop_prefetched(list(self._prefetched))
+        for opened in self._open.values():
+            if opened.use.component == component:
+                with outside_inference():
+                    opened.strategy.finish_use()
+        changed = self._recovery.make_room(component, self.components_in_use())
+        for opened in self._open.values():
+            opened.strategy = self._strategy(opened.use.component)
+        return changed
+
+    def _account(self, component: str, error: BaseException) -> None:
+        if self._recovery is not None and not self._platform.unified:
+            for line in self._recovery.account(component, self.components_in_use()):
+                error.add_note(line)
+
+    def _ready_again(self, component: str) -> None:
+        """Before a call is repeated: whatever has been brought to rest or placed anew is made ready."""
+        for opened in self._open.values():
+            self._make_ready(opened, opened.dtype)
+
+    def _where(self) -> str:
+        step = f" at step {self._step}" if self._step is not None else ""
+        return f"{step} of stage '{self._node.spec.name}'" if self._node is not None else step
 
     def _no_room(self, component: str, error: BaseException) -> str:
         stage = self._node.spec.name if self._node else "?"

@@ -1,0 +1,114 @@
+"""The next smaller placement when the device is full: one change, the cheapest first. Imports torch.
+
+What is idle leaves first, for it costs one copy a use. What is in use is streamed, then with fewer residents, then
+without a layer fetched ahead. Weights keep their bytes in every mode, so no notch changes a picture.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from framework.compose.knobs import DEFAULTS, Amount
+from framework.errors import ConfigError
+from framework.memory.layers import find_stacks
+from framework.runtime.placed import RESIDENT, Placed
+from framework.runtime.sharing import LAYERWISE, WHOLE
+from framework.spec import Knob, Placement
+
+HALF = "50%"
+NONE = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Notch:
+    """One change: `placement` in place of the component's own. `text` says it; `words` would say it before a run."""
+
+    placement: Placement
+    text: str
+    words: str
+
+    @property
+    def component(self) -> str:
+        return self.placement.component
+
+    @property
+    def choice(self) -> str:
+        """What tells this notch from others of its component."""
+        return self.words
+
+
+def next_notch(
+    placed: Placed,
+    failing: str,
+    in_use: Collection[str],
+    modules: Mapping[str, nn.Module],
+    impossible: Collection[str] = (),
+) -> Notch | None:
+    """Return the next-best change, None where nothing is left.
+
+    `in_use` are the components in a use, `failing` the one whose call found no memory; `impossible` are the choices
+    that were tried and refused.
+    """
+    footprints = placed.footprints()
+    idle = [name for name in placed.components() if name not in in_use and name != failing]
+    for name in sorted(idle, key=lambda name: -footprints[name].idle_bytes):
+        notch = _leaving(placed.placement(name)) if footprints[name].idle_bytes else None
+        if notch is not None and notch.choice not in impossible:
+            return notch
+    for name in (failing, *sorted(set(in_use) - {failing})):
+        if name in modules:
+            for notch in _smaller(placed, name, modules[name]):
+                if notch.choice not in impossible:
+                    return notch
+    return None
+
+
+def _leaving(placement: Placement) -> Notch | None:
+    """Let an idle component keep nothing on the device between its uses."""
+    name = placement.component
+    if placement.mode == RESIDENT:
+        words = f"component_residency.{name}={WHOLE}"
+        return Notch(replace(placement, mode=WHOLE), f"{name}: {RESIDENT} -> {WHOLE}", words)
+    if placement.mode == LAYERWISE and placement.lifetime in ("retained", "permanent"):
+        words = f"layerwise.{name}.lifetime=use"
+        return Notch(replace(placement, lifetime="use"), f"{name}: lifetime {placement.lifetime} -> use", words)
+    return None
+
+
+def _smaller(placed: Placed, name: str, module: nn.Module) -> list[Notch]:
+    """What a component in use can do itself, the cheapest first."""
+    placement = placed.placement(name)
+    if placement.mode in (RESIDENT, WHOLE):
+        if not _streams(placed, name, module):
+            return []
+        words = f"component_residency.{name}={LAYERWISE} layerwise.{name}.resident={HALF}"
+        half = replace(placement, mode=LAYERWISE, prefetch=Knob("1"), resident=Knob(HALF), policy="strided")
+        return [Notch(half, f"{name}: {placement.mode} -> {LAYERWISE}, half of its layers resident", words)]
+    if placement.mode != LAYERWISE:
+        return []
+    found = []
+    for knob in ("resident", "prefetch"):
+        written = _written(placement, knob)
+        if written != NONE:
+            chosen = replace(placement, lifetime="use")
+            chosen = (
+                replace(chosen, resident=Knob(NONE)) if knob == "resident" else replace(chosen, prefetch=Knob(NONE))
+            )
+            found.append(Notch(chosen, f"{name}: {knob} {written} -> 0", f"layerwise.{name}.{knob}=0"))
+    return found
+
+
+def _written(placement: Placement, knob: str) -> str:
+    said: Knob | None = getattr(placement, knob)
+    default = DEFAULTS[knob]
+    assert isinstance(default, Amount)
+    return said.written if said is not None else default.written
+
+
+def _streams(placed: Placed, name: str, module: nn.Module) -> bool:
+    try:
+        find_stacks(name, module, placed.resources.layers.get(name, ()))
+    except ConfigError:
+        return False
+    return True
