@@ -12,6 +12,7 @@ from framework.errors import FrameworkError, Interrupted
 PROGRAM = "framework"
 COMMANDS = {
     "run": "make what a config says",
+    "sweep": "run many configs, on every device, and resume what is missing",
     "validate": "check a config and everything it names",
     "explain": "show where every component lives, and why",
     "download": "fetch the files that a run would need",
@@ -67,6 +68,8 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if command not in COMMANDS:
         return _unknown(command)
+    if command == "run" and {"-m", "--multirun"} & set(words[1:]):
+        command = "sweep"  # what Hydra calls a multirun
     module = importlib.import_module(f"framework.commands.{command}")
     from framework.compose.arguments import parse
 

@@ -35,7 +35,7 @@ class Flags:
     resume: str | None = _flag("--resume", arity=1, metavar="FOLDER", text="continue the run in FOLDER")
     until: str | None = _flag("--until", arity=1, metavar="STAGE", text="stop after STAGE")
     from_stage: str | None = _flag("--from-stage", arity=1, metavar="STAGE", text="start at STAGE")
-    multirun: bool = _flag("-m", "--multirun", text="as Hydra means it; this version takes one value for each key")
+    multirun: bool = _flag("-m", "--multirun", text="as Hydra means it; with `run` the same as `sweep`")
     cfg: str | None = _flag("--cfg", "-c", arity=1, metavar="job", text="print the composed config")
     info: str | None = _flag("--info", "-i", arity=1, metavar="WHAT", text="print defaults, searchpath or config")
     config_dir: tuple[str, ...] = _flag(

@@ -20,9 +20,6 @@ PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "numerics.attention": ((None, "sdpa"), "there is one attention backend, sdpa"),
     "numerics.compile": ((None, "off"), "nothing is compiled yet"),
     "numerics.step_cache": ((None, "off"), "there is no step cache yet"),
-    "sweep.axes": ((None, {}), "a sweep is not one run"),
-    "sweep.points": ((None, []), "a sweep is not one run"),
-    "sweep.prompts": ((None,), "a sweep is not one run"),
 }
 """Keys of KEYS that are checked but have no effect yet: the values that mean nothing, and what is missing."""
 
@@ -54,6 +51,7 @@ def cross_problems(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]
     yield from _backend(pipeline, locate)
     yield from _components(pipeline, locate)
     yield from _pending(data, locate)
+    yield from _sweeping(data, locate)
     yield from _without_counterpart(data, locate)
 
 
@@ -106,6 +104,14 @@ def _pending(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
         if said not in harmless:
             for leaf in (f"{key}.{name}" for name in said) if isinstance(said, dict) else (key,):
                 yield Problem(leaf, f"not part of this version: {missing}", locate(leaf), "remove it")
+
+
+def _sweeping(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
+    """What makes many runs of one, in a command that makes one."""
+    for name in ("axes", "points", "prompts"):
+        if (data.get("sweep") or {}).get(name):
+            key = f"sweep.{name}"
+            yield Problem(key, "these are many runs", locate(key), "start them with `framework sweep`")
 
 
 def _without_counterpart(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:

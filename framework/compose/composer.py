@@ -61,9 +61,9 @@ def compose_data(overrides: Sequence[str], flags: Flags | None = None) -> Compos
     refuse_repeats(words)
     if flags.multirun:
         refuse_swept_texts(words)
-    _announce_plugins(words)
+    announce_plugins(words)
     composition = compose_words(words, flags)
-    return _finish(composition, words)
+    return finish_words(composition, words)
 
 
 def compose_words(words: Sequence[Override], flags: Flags) -> "Composition":
@@ -94,7 +94,7 @@ def compose_saved(
     refuse_forbidden_data(config, "the saved config")
     words = read_overrides(overrides)
     refuse_repeats(words)
-    _announce_plugins(words)
+    announce_plugins(words)
     data, traced = restore(config, words, provenance or {})
     return check(Composed(data, traced), machine)
 
@@ -143,7 +143,8 @@ def checked_data(composed: Composed) -> dict[str, Any]:
     return data
 
 
-def _finish(composition: "Composition", words: Sequence[Override]) -> Composed:
+def finish_words(composition: "Composition", words: Sequence[Override]) -> Composed:
+    """Put the value words over composed files; the composition is changed."""
     from framework.compose.resolve import apply_overrides, to_plain
 
     chosen = {word.key: word for word in words if word.kind == "group"}
@@ -167,7 +168,7 @@ def refuse_missing(provenance: Provenance) -> None:
         raise ConfigError(problems)
 
 
-def _announce_plugins(words: Sequence[Override]) -> None:
+def announce_plugins(words: Sequence[Override] = ()) -> None:
     """Make third parties' stages and strategies known: installed ones, then those of the environment and of `words`."""
     announce_entry_points()
     load_plugins(plugins_of_environment(), "from the environment: FRAMEWORK_PLUGINS")

@@ -85,7 +85,7 @@ def refuse_swept_texts(words: Sequence[Override]) -> None:
     """Raise `ConfigError` for each `prompt=choice(...)` of a multirun, where it is a sweep and not a text."""
     swept = [word for word in words if is_text_key(word.key) and word.line.partition("=")[2].startswith("choice(")]
     if swept:
-        reason, hint = "several values for one run", "sweeps are not part of this version; without -m it is a text"
+        reason, hint = "several values for one run", "use `framework sweep`; without -m it is a text"
         raise ConfigError(Problem(word.key, reason, word.where, hint) for word in swept)
 
 
@@ -158,17 +158,17 @@ def _grammar_value(line: str, key: str, where: str) -> Any:
         hint = "quote it twice, as in key='\"a, b\"', if it is text"
         raise ConfigError.of(key, "the value cannot be read", where, hint) from None
     if parsed.is_sweep_override():
-        hint = "a list is written [a,b]; sweeps are not part of this version"
+        hint = "a list is written [a,b]; many runs are started with `framework sweep`"
         raise ConfigError.of(key, "several values for one run", where, hint)
-    return _plain(parsed.value())
+    return plain_value(parsed.value())
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Turn the parser's values (quoted text, nested) into plain data."""
     if isinstance(value, dict):
-        return {str(_plain(name)): _plain(inner) for name, inner in value.items()}
+        return {str(plain_value(name)): plain_value(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain_value(item) for item in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return value.text if hasattr(value, "text") else str(value)

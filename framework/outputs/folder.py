@@ -28,7 +28,7 @@ def claim_folder(output: OutputSpec, needed_bytes: int = 0) -> Path:
     root = output.root.expanduser()
     target = resolve_inside(root, output.name) if output.name is not None else None
     _make_root(root)
-    _check_free_space(root, needed_bytes)
+    check_free_space(root, needed_bytes)
     folder = _make_dated(root) if target is None else _make_named(root, target)
     try:
         _check_writable(folder)
@@ -135,7 +135,8 @@ def _check_writable(folder: Path) -> None:
         raise _unwritable(folder, error) from error
 
 
-def _check_free_space(root: Path, needed_bytes: int) -> None:
+def check_free_space(root: Path, needed_bytes: int) -> None:
+    """Raise `PlanError` where the disk of `root` has fewer bytes left."""
     free = shutil.disk_usage(root).free
     if free < needed_bytes:
         need, have = needed_bytes / 2**20, free / 2**20

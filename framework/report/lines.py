@@ -1,5 +1,6 @@
 """Plain lines for a pipe or a file: one for each event worth reading, steps at a bounded rate. No torch."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -95,12 +96,23 @@ class LogFile(PlainLines):
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = folder / "log.txt"
-        self._file = self.path.open("x", encoding="utf-8", errors="backslashreplace", newline="\n")
+        # At the end of the file, wherever that is: what a library prints may go into the same file.
+        self._file = open(  # noqa: SIM115 - closed by close()
+            self.path, "x", encoding="utf-8", errors="backslashreplace", newline="\n", opener=_open_to_append
+        )
         super().__init__(self._file, clock=clock)
+
+    def fileno(self) -> int:
+        """The descriptor of the file, for whoever lets a library's own output go into it."""
+        return self._file.fileno()
 
     def close(self) -> None:
         self._stream = None
         self._file.close()
+
+
+def _open_to_append(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_APPEND, 0o666)
 
 
 def _count(number: int, noun: str) -> str:

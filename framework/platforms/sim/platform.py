@@ -13,6 +13,7 @@ from framework.platforms.sim.streams import Event, Stream
 from framework.platforms.sim.tensor import SimTensor, poison
 from framework.platforms.sim.transfers import copy
 from framework.platforms.sim.world import World, current, start
+from framework.platforms.visible import check_visible
 
 
 class SimPlatform:
@@ -28,6 +29,7 @@ class SimPlatform:
     unified = False
 
     def __init__(self, index: int = 0, hardware: Mapping[str, Any] | None = None) -> None:
+        check_visible(index)
         install()
         self.world = _machine(hardware)
         self._device = self.world.device(index)

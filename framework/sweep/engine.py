@@ -1,0 +1,250 @@
+"""Runs jobs on worker processes, one for each place on a device; one job's failure never ends another. No torch."""
+
+import selectors
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from framework.sweep.devices import Device
+from framework.sweep.job import Job
+from framework.sweep.process import WorkerProcess, describe_end
+from framework.sweep.settings import FRESH, SweepSettings
+from framework.sweep.state import DONE, FAILED, INTERRUPTED, State, begin_attempt, end_attempt
+
+TICK_S = 0.2
+GRACE_S = 10.0  # for running jobs to close their records after an interrupt
+LOGS = "workers"  # what workers print between jobs
+START_LIMIT_S = 600.0  # for a worker to import its libraries
+
+
+class Watcher(Protocol):
+    """Gets told what happens; see `framework.sweep.show`."""
+
+    def started(self, job: Job, state: State) -> None: ...
+    def moved(self, job: Job, where: str) -> None: ...
+    def ended(self, job: Job, state: State, again: bool) -> None: ...
+    def tick(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Place:
+    """One place on a device: at most one worker, at most one job."""
+
+    number: int
+    device: Device
+    worker: WorkerProcess | None = None
+    job: Job | None = None
+    message: Mapping[str, Any] | None = None  # for a worker that is not ready to read it
+    since: float = 0.0
+
+    def takes(self, job: Job) -> bool:
+        return job.device_index in (None, self.device.index)
+
+
+@dataclass(slots=True)
+class LocalEngine:
+    """The queue of one machine. `states` are by job name; each change is written to the job's folder at once."""
+
+    folder: Path
+    settings: SweepSettings
+    places: Sequence[Place]
+    states: Mapping[str, State]
+    watcher: Watcher
+    plugins: Sequence[str] = ()
+    _waiting: list[Job] = field(default_factory=list)
+    _tries: dict[str, int] = field(default_factory=dict)
+    _failures: int = 0
+    _stopping: bool = False
+    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+
+    def run(self, jobs: Sequence[Job]) -> bool:
+        """Run `jobs`, those that share weights one after another; return whether the user stopped it.
+
+        Waits for running jobs when no more may be started. The first SIGINT or SIGTERM lets them close their records as
+        interrupted; a second one kills them.
+        """
+        self._waiting = sorted(jobs, key=lambda job: (job.load_key, job.number))
+        with self._interruptible():
+            try:
+                while not self._stopping and (self._start_more() or self._busy()):
+                    self._wait()
+            finally:
+                self._end_workers()
+        return self._stopping
+
+    # Starting
+
+    def _start_more(self) -> bool:
+        """Give free places their next jobs; return whether any job still waits for one."""
+        stop = self.settings.failures_to_stop
+        if stop is not None and self._failures >= stop:
+            self._waiting.clear()
+        for place in self.places:
+            if place.job is None:
+                job = self._next_for(place)
+                if job is not None:
+                    self._start(place, job)
+        return bool(self._waiting)
+
+    def _next_for(self, place: Place) -> Job | None:
+        """A job whose weights the place has, else one whose weights no other place has, else the first."""
+        fitting = [job for job in self._waiting if place.takes(job)]
+        if not fitting:
+            return None
+        own = place.worker.load_key if place.worker is not None else None
+        others = {other.worker.load_key for other in self.places if other is not place and other.worker is not None}
+        same = next((job for job in fitting if job.load_key == own), None)
+        return same or next((job for job in fitting if job.load_key not in others), fitting[0])
+
+    def _start(self, place: Place, job: Job) -> None:
+        self._waiting.remove(job)
+        state = self.states[job.name]
+        folder = begin_attempt(self.folder, state, place.device.label)
+        self._tries[job.name] = self._tries.get(job.name, 0) + 1
+        if place.worker is None:
+            place.worker = self._hire(place)
+        place.job, place.since = job, time.monotonic()
+        place.worker.load_key = job.load_key
+        self.watcher.started(job, state)
+        assert job.parcel is not None
+        message = {"op": "run", "job": job.name, "folder": str(folder), "device": place.device.label}
+        place.message = {**message, "words": list(job.words), "parcel": job.parcel}
+        self._send(place)
+
+    def _send(self, place: Place) -> None:
+        """Hand the job over once the worker reads: a pipe that nobody reads would hold this process up."""
+        if place.worker is not None and place.worker.ready and place.message is not None:
+            place.worker.send(place.message)
+            place.message = None
+
+    def _hire(self, place: Place) -> WorkerProcess:
+        logs = self.folder / LOGS
+        logs.mkdir(exist_ok=True)
+        worker = WorkerProcess(place.device, logs / f"{place.number}.txt", self.plugins)
+        self._selector.register(worker, selectors.EVENT_READ, place)
+        return worker
+
+    # Watching
+
+    def _busy(self) -> bool:
+        return any(place.job is not None for place in self.places)
+
+    def _wait(self) -> None:
+        for key, _ in self._selector.select(TICK_S):
+            self._listen(key.data)
+        for place in self.places:
+            self._check_limit(place)
+        self.watcher.tick()
+
+    def _listen(self, place: Place) -> None:
+        assert place.worker is not None
+        messages, closed = place.worker.read()
+        for message in messages:
+            self._hear(place, message)
+        if closed and place.worker is not None:
+            self._lost(place)
+
+    def _hear(self, place: Place, message: Mapping[str, Any]) -> None:
+        job = place.job
+        if message["event"] == "ready" and place.worker is not None:
+            place.worker.ready = True
+            place.since = time.monotonic()
+            self._send(place)
+        elif message["event"] == "at" and job is not None:
+            step = f" {message['step']}/{message['num_steps']}" if message.get("step") else ""
+            self.watcher.moved(job, f"{message['what']}{step}")
+        elif message["event"] == "ended" and job is not None and message["job"] == job.name:
+            if message["status"] != DONE or self.settings.workers == FRESH:
+                self._dismiss(place)
+            self._end(place, message["status"], message["error"], message["seconds"])
+
+    def _check_limit(self, place: Place) -> None:
+        """Kill the worker of a job that takes too long, or that does not even come up."""
+        if place.job is None or place.worker is None:
+            return
+        limit = self.settings.job_limit_s if place.worker.ready else START_LIMIT_S
+        took = time.monotonic() - place.since
+        if limit is not None and took > limit:
+            what = "the job took" if place.worker.ready else "the worker process took to start"
+            reason = f"{what} longer than {limit:g} s and was stopped"
+            code = self._dismiss(place, at_once=True)
+            self._end(place, FAILED, reason, took, code)
+
+    def _lost(self, place: Place) -> None:
+        """The worker of a place is gone; so is the job it had."""
+        assert place.worker is not None
+        took = time.monotonic() - place.since
+        self._selector.unregister(place.worker)
+        code, ready = place.worker.wait(), place.worker.ready
+        place.worker = None
+        if place.job is not None:
+            status = INTERRUPTED if self._stopping else FAILED
+            reason = describe_end(code) + ("" if ready else f"; see {self.folder / LOGS / f'{place.number}.txt'}")
+            self._end(place, status, "interrupted" if self._stopping else reason, took, code)
+
+    def _end(self, place: Place, status: str, error: str | None, seconds: float, code: int | None = None) -> None:
+        job, place.job, place.message = place.job, None, None
+        assert job is not None
+        state = self.states[job.name]
+        end_attempt(self.folder, state, status, error, seconds, code)
+        again = status == FAILED and self._tries[job.name] <= self.settings.retries and not self._stopping
+        if again:
+            self._waiting.append(job)
+        elif status == FAILED:
+            self._failures += 1
+        self.watcher.ended(job, state, again)
+
+    # Ending
+
+    def _dismiss(self, place: Place, at_once: bool = False) -> int:
+        """End the worker of a place; nothing of a job that failed may reach the next one."""
+        assert place.worker is not None
+        self._selector.unregister(place.worker)
+        worker, place.worker = place.worker, None
+        return worker.kill() if at_once else worker.close()
+
+    def _end_workers(self) -> None:
+        """Let running jobs end where the user stopped the sweep; no worker is left after this."""
+        deadline = time.monotonic() + GRACE_S
+        while self._stopping and self._busy() and time.monotonic() < deadline:
+            self._wait()
+        for place in self.places:
+            if place.worker is None:
+                continue
+            took = time.monotonic() - place.since
+            code = self._dismiss(place, at_once=place.job is not None)
+            if place.job is not None:
+                self._end(place, INTERRUPTED, "interrupted", took, code)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """First signal: running jobs close their records. Second: they are killed where they are."""
+        if self._stopping:
+            for place in self.places:
+                if place.worker is not None:
+                    place.worker.kill_without_waiting()
+            return
+        self._stopping = True
+        for place in self.places:
+            if place.worker is not None and place.job is not None:
+                place.worker.interrupt()
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        kept = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in kept.items():
+                signal.signal(number, handler)
+
+
+def places_of(devices: Sequence[Device], jobs_per_device: int) -> list[Place]:
+    """Return the places of a sweep: devices in turn, so that a few jobs spread over all of them."""
+    pairs = [device for _ in range(jobs_per_device) for device in devices]
+    return [Place(number, device) for number, device in enumerate(pairs)]
