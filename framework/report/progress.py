@@ -1,10 +1,12 @@
 """Progress on a terminal by rich: a bar for what goes on, a line for what is done. No torch."""
 
+import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from framework.report.console import make_safe
-from framework.report.lines import PlainLines, describe
+from framework.report.lines import LEVELS, PlainLines, describe, level_of
 from framework.report.phrases import MAX_PROMPT
+from framework.report.status import Status, format_rate
 from framework.runtime import events
 
 if TYPE_CHECKING:
@@ -23,22 +25,48 @@ class ProgressSink(Protocol):
 class PipedProgress(PlainLines):
     """Plain lines with shortened prompts, for standard output in a pipe or a file."""
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream, prompt_limit=MAX_PROMPT)
+    def __init__(self, stream: TextIO, level: str = "info", planned_bytes: int | None = None) -> None:
+        super().__init__(stream, prompt_limit=MAX_PROMPT, level=level, planned_bytes=planned_bytes)
 
     def close(self) -> None:
         """Nothing is held; the stream belongs to the caller."""
 
 
-class TerminalProgress:
-    """Shows loading and stages as they go: steps, rate, elapsed and remaining time."""
+class NotebookProgress(PlainLines):
+    """Lines for a notebook's cell, where the running step's line is written over itself as `tqdm` does."""
 
-    def __init__(self, console: "Console") -> None:
+    def __init__(self, stream: TextIO, level: str = "info", planned_bytes: int | None = None) -> None:
+        super().__init__(stream, prompt_limit=MAX_PROMPT, step_interval_s=0.1, level=level, planned_bytes=planned_bytes)
+        self._width = 0
+
+    def __call__(self, event: events.Event) -> None:
+        self._over = isinstance(event, events.StepDone) and event.step < event.num_steps
+        super().__call__(event)
+
+    def write(self, text: str) -> None:
+        """Write over the line of the step before, and leave only the last one standing."""
+        if self._stream is None:
+            return
+        line = f"{self._clock() - self._start:8.2f} s  {text}"
+        self._stream.write("\r" + line.ljust(self._width) + ("" if self._over else "\n"))
+        self._stream.flush()
+        self._width = len(line) if self._over else 0
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class TerminalProgress:
+    """Shows loading and stages as they go: steps, rate, elapsed and remaining time, and below where it is."""
+
+    def __init__(self, console: "Console", level: str = "info", planned_bytes: int | None = None) -> None:
         self._console = console
+        self._status, self._least = Status(planned_bytes), LEVELS.index(level)
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
     def __call__(self, event: events.Event) -> None:
+        self._status(event)
         match event:
             case events.RunStarted():
                 self._progress = _start(self._console)
@@ -49,6 +77,8 @@ class TerminalProgress:
                 self._show(event.stage, None)
             case events.StepDone():
                 self._step(event)
+            case events.MemorySampled():
+                self._tell_place()
             case events.ComponentLoaded() | events.StageFinished():
                 self._hide()
                 self._print(event)
@@ -67,17 +97,22 @@ class TerminalProgress:
 
     def _print(self, event: events.Event) -> None:
         line = describe(event, MAX_PROMPT)
-        if line is not None:
+        if line is not None and LEVELS.index(level_of(event)) >= self._least:
             self._console.print(line)
 
     def _show(self, description: str, total: int | None) -> None:
         self._hide()
         if self._progress is not None:
-            self._task = self._progress.add_task(description, total=total)
+            self._task = self._progress.add_task(description, total=total, place=self._status.place())
 
     def _step(self, event: events.StepDone) -> None:
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=event.step, total=event.num_steps)
+            self._tell_place()
+
+    def _tell_place(self) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, place=self._status.place())
 
     def _hide(self) -> None:
         if self._progress is not None and self._task is not None:
@@ -85,15 +120,21 @@ class TerminalProgress:
         self._task = None
 
 
-def find_progress(stream: TextIO) -> ProgressSink:
-    """Return bars for a terminal and plain lines for anything else; the stream is made safe for any text."""
+def find_progress(stream: TextIO, level: str = "info", planned_bytes: int | None = None) -> ProgressSink:
+    """Return bars for a terminal, one moving line in a notebook and plain lines for anything else.
+
+    The stream is made safe for any text; `level` as in `log.level`; `planned_bytes` is the device peak of a plan.
+    """
     make_safe(stream)
     if not stream.isatty():
-        return PipedProgress(stream)
+        kind = NotebookProgress if "ipykernel" in sys.modules else PipedProgress
+        return kind(stream, level, planned_bytes)
     from rich.console import Console
 
     console = Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True)
-    return TerminalProgress(console) if console.is_terminal and not console.is_dumb_terminal else PipedProgress(stream)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return TerminalProgress(console, level, planned_bytes)
+    return PipedProgress(stream, level, planned_bytes)
 
 
 def _start(console: "Console") -> "Progress":
@@ -122,15 +163,9 @@ def _start(console: "Console") -> "Progress":
         Rate(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[place]}", markup=False, style="dim"),
         console=console,
         transient=True,
     )
     progress.start()
     return progress
-
-
-def format_rate(steps_per_second: float | None) -> str:
-    """Return `3.1 steps/s`, or `12.0 s/step` below one a second; empty while unknown."""
-    if not steps_per_second:
-        return ""
-    return f"{steps_per_second:.1f} steps/s" if steps_per_second >= 1 else f"{1 / steps_per_second:.1f} s/step"

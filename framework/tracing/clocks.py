@@ -65,7 +65,9 @@ class SimClock:
 
     def __init__(self, world: Any) -> None:
         self._world = world
-        self._zero: float = max([world.host_s, *(stream.time_s for device in world.devices for stream in device.streams)])
+        self._zero: float = max(
+            [world.host_s, *(stream.time_s for device in world.devices for stream in device.streams)]
+        )
         self._kernels: list[Interval] = []
         world.on_kernel = self._add_kernel
 
@@ -76,7 +78,7 @@ class SimClock:
         return max(0.0, float(stamp[0]))
 
     def read_start(self, stamp: Stamp) -> float | None:
-        return max(0.0, *stamp)
+        return max(0.0, float(stamp[0]), float(stamp[1]))
 
     def host_s(self) -> float:
         return float(self._world.host_s - self._zero)
@@ -109,14 +111,14 @@ class CudaClock:
 
         self._event = torch.cuda.Event
         with torch.cuda.device(device):
-            self._first = self._event(enable_timing=True)
-            self._first.record()  # type: ignore[no-untyped-call]
+            self._first = self._event(enable_timing=True)  # type: ignore[no-untyped-call]
+            self._first.record()
             self._first.synchronize()  # before the run: both clocks start here
         self._zero = time.perf_counter()
 
     def stamp(self, stream: StreamHandle) -> Stamp:
-        event = self._event(enable_timing=True)
-        event.record(stream)  # type: ignore[no-untyped-call]
+        event = self._event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(stream)
         return event
 
     def read_end(self, stamp: Stamp) -> float | None:

@@ -7,8 +7,8 @@ from framework.report.phrases import format_bytes, format_seconds
 from framework.tracing.spans import (
     COMPUTE,
     COPY,
-    HOST,
     STALL,
+    WAIT,
     WORK,
     Interval,
     Span,
@@ -26,9 +26,10 @@ LOADING = "loading"
 class TraceSummary:
     """Figures of the time in which requests were served; bytes and seconds. Shares are 0 to 1, None for 0 of 0.
 
-    `hidden_share`: of the time in which something was copied, how much the device also computed. `stalls`: seconds that
-    compute waited, by cause: the component whose copy it waited for. `host_s`: compute had nothing to do, and no copy
-    was what it waited for. `loaded_bytes` came before the first request. `virtual`: exact times of a simulated device.
+    `hidden_share`: of the time in which something was copied, how much nobody waited for it. `stalls`: seconds that
+    compute waited, by cause: the component whose copy it waited for. `host_s`: the device had nothing to do, and no
+    copy was what it waited for: launches, or the host's own work. `loaded_bytes` came before the first request.
+    `virtual`: exact times of a simulated device.
     """
 
     seconds: float
@@ -64,21 +65,23 @@ def summarize(
     copying = clipped(union(_intervals(moves)), window)
     work = kernels if kernels is not None else _intervals(s for s in spans if s.track == COMPUTE and s.kind == WORK)
     computing = clipped(union(work), window)
+    waits = [span for span in spans if span.kind in (STALL, WAIT)]
+    waiting = clipped(union(_intervals(waits)), window)
     stalls: dict[str, float] = {}
     for span in spans:
         if span.kind == STALL and span.track == COMPUTE and window[0] <= span.start_s < window[1]:
             cause = span.component or "values"
             stalls[cause] = stalls.get(cause, 0.0) + span.seconds
-    waited = union([*computing, *clipped(union(_intervals(s for s in spans if s.kind == STALL)), window)])
+    explained = union([*computing, *clipped(union(_intervals(s for s in spans if s.kind == STALL)), window)])
     seconds, copy_s = window[1] - window[0], total(copying)
     return TraceSummary(
         seconds=seconds,
         compute_s=total(computing),
         copied_bytes=sum(span.size_bytes or 0 for span in inside),
         copy_s=copy_s,
-        hidden_share=overlap(copying, computing) / copy_s if copy_s else None,
+        hidden_share=1 - overlap(copying, waiting) / copy_s if copy_s else None,
         idle_bus_share=1 - copy_s / seconds if seconds else None,
-        host_s=max(0.0, seconds - total(waited)),
+        host_s=max(0.0, seconds - total(explained)),
         loaded_bytes=sum(span.size_bytes or 0 for span in moves if span.start_s < window[0]),
         stalls=dict(sorted(stalls.items(), key=lambda entry: -entry[1])),
         virtual=virtual,
@@ -90,7 +93,7 @@ def describe_summary(summary: TraceSummary) -> str:
     kind = "virtual " if summary.virtual else ""
     parts = [f"{kind}{format_seconds(summary.seconds)}, of which computing {_share(summary.compute_s, summary)}"]
     if summary.copied_bytes:
-        hidden = "" if summary.hidden_share is None else f", {_percent(summary.hidden_share)} hidden behind compute"
+        hidden = "" if summary.hidden_share is None else f", {_percent(summary.hidden_share)} hidden"
         parts.append(f"copied {format_bytes(summary.copied_bytes)} in {format_seconds(summary.copy_s)}{hidden}")
     else:
         parts.append("nothing copied")
@@ -102,11 +105,6 @@ def describe_summary(summary: TraceSummary) -> str:
     if summary.idle_bus_share is not None:
         parts.append(f"bus idle {_percent(summary.idle_bus_share)}")
     return "trace: " + "; ".join(parts)
-
-
-def host_waits(spans: Sequence[Span]) -> float:
-    """Return the seconds that the host waited for the device."""
-    return total(union(_intervals(span for span in spans if span.track == HOST)))
 
 
 def _share(seconds: float, summary: TraceSummary) -> str:

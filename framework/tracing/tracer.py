@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from framework.memory.hooks import uncompiled
 from framework.platforms.protocol import EventHandle, Platform, StreamHandle
 from framework.runtime import events
-from framework.tracing.clocks import SimClock, Stamp, TraceClock, make_clock
+from framework.tracing.clocks import HostClock, SimClock, Stamp, TraceClock, make_clock
 from framework.tracing.platform import TracedPlatform
+from framework.tracing.ranges import Ranges
 from framework.tracing.spans import COMPUTE, COPY, HOST, MOVE, READER, STAGES, STALL, USES, WAIT, WORK, Interval, Span
 
 MAX_CAUSES = 256  # events that may still be waited for
@@ -30,10 +31,17 @@ class Tracer:
     Make it, subscribe it, give it to `execute`; after the run call `finish`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bus: events.EventBus | None = None, *, keeps: bool = True, ranges: bool = False) -> None:
+        """`bus` is told after each stage how much of it was waiting. `keeps` False: collect no spans.
+
+        `ranges`: mark stages, uses and layers for profilers of NVIDIA, too.
+        """
         self.spans: list[Span] = []
-        self.clock: TraceClock = None  # type: ignore[assignment]  # known with the platform
+        self._bus = bus
+        self.clock: TraceClock = HostClock()  # until the platform is known
+        self._keeps, self._ranges = keeps, Ranges() if ranges else None
         self._platform: Platform | None = None
+        self._traced: TracedPlatform | None = None
         self._compute: StreamHandle = None
         self._labels: dict[str, Any] = {}
         self._pending: deque[Pending] = deque()
@@ -42,7 +50,7 @@ class Tracer:
         self._causes: dict[int, tuple[EventHandle, Label]] = {}
         self._last_copy: Label = (None, None)
         self._open: dict[Any, Any] = {}
-        self._first_move = 0
+        self._first_move = self._told = 0
         self._kernels: list[Interval] | None = None
         self.window: Interval | None = None
 
@@ -51,14 +59,17 @@ class Tracer:
     def watch(self, platform: Platform) -> Platform:
         """Return `platform` as it is to be used in the run; one that is traced already changes its tracer."""
         inner = platform.inner if isinstance(platform, TracedPlatform) else platform
+        if self._ranges is not None and not self._ranges.start(inner.kind) and self._bus is not None:
+            self._bus.emit(events.Note(f"log.nvtx: no effect on {inner.kind}, which has no such ranges"))
+        if not self._keeps:
+            return platform
         self._platform, self._compute = inner, inner.current_stream()
         self.clock = make_clock(inner)
         if isinstance(self.clock, SimClock):
             self._first_move = len(inner.world.moves)  # type: ignore[attr-defined]
-        if isinstance(platform, TracedPlatform):
-            platform.tracer = self
-            return platform
-        return TracedPlatform(inner, self)
+        self._traced = platform if isinstance(platform, TracedPlatform) else TracedPlatform(inner, self)
+        self._traced.tracer = self
+        return self._traced
 
     def mark(self, labels: Mapping[str, Any]) -> None:
         self._labels.update(labels)
@@ -122,12 +133,16 @@ class Tracer:
 
     def _entering(self, label: Label) -> Callable[..., None]:
         def enter(*_: Any) -> None:
+            if self._ranges is not None:
+                self._ranges.push(_name(label))
             self._stack.append(label)
             self._cut(label)
 
         return enter
 
     def _leaving(self, *_: Any) -> None:
+        if self._ranges is not None:
+            self._ranges.pop()
         if self._stack:
             self._stack.pop()
         self._cut(self._stack[-1] if self._stack else None)
@@ -145,9 +160,14 @@ class Tracer:
     # The events
 
     def __call__(self, event: events.Event) -> None:
+        if self._ranges is not None:
+            self._ranges(event)
         if self._platform is None:
             return
         match event:
+            case events.StepDone():
+                self._close("step", STAGES, "step", f"step {event.step}", step=event.step)
+                self._open["step"] = self.clock.stamp(self._compute)
             case events.ComponentLoading(component=component):
                 self._open["load", component] = self.clock.host_s()
             case events.ComponentLoaded(component=component):
@@ -160,9 +180,6 @@ class Tracer:
                 self._open["stage"] = self._open["step"] = self.clock.stamp(self._compute)
                 self._stack.clear()
                 self._section = (self._open["stage"], (None, None))
-            case events.StepDone():
-                self._close("step", STAGES, "step", f"step {event.step}", step=event.step)
-                self._open["step"] = self.clock.stamp(self._compute)
             case events.UseStarted(component=component):
                 self._open["use", component] = self.clock.stamp(self._compute)
             case events.UseFinished(component=component, phase=phase):
@@ -174,6 +191,7 @@ class Tracer:
                 self._close("stage", STAGES, "stage", event.stage)
                 self._labels["stage"] = None
                 self._resolve()
+                self._tell_stalls(event)
             case events.RequestFinished(index=index):
                 self._close("request", STAGES, "request", f"request {index + 1}")
                 self.window = (self.window[0] if self.window else 0.0, self._now_s())
@@ -195,6 +213,8 @@ class Tracer:
         self.spans.sort(key=lambda span: (span.start_s, -span.end_s))
         ends = [span.end_s for span in self.spans if span.track in (STAGES, COMPUTE)]
         self._platform, self._pending = None, deque()
+        if self._traced is not None:
+            self._traced.tracer = None  # it may outlive this run, with the weights
         if self.window is not None and ends:
             self.window = (self.window[0], max(self.window[1], *ends))
 
@@ -202,6 +222,11 @@ class Tracer:
     def kernels(self) -> list[Interval] | None:
         """When the device computed, kernel by kernel; None where only sections are known."""
         return self._kernels
+
+    @property
+    def virtual(self) -> bool:
+        """Whether times are those of a simulated device."""
+        return self.clock.virtual
 
     # Inside
 
@@ -220,6 +245,14 @@ class Tracer:
             name = f"loads {event.component}"
             spans = {"track": READER, "kind": "load", "component": event.component, "size_bytes": event.size_bytes}
             self.spans.append(Span(name=name, start_s=started, end_s=self.clock.host_s(), **spans))  # type: ignore[arg-type]
+
+    def _tell_stalls(self, event: events.StageFinished) -> None:
+        found = [span for span in self.spans[self._told :] if span.stage == event.stage]
+        self._told = len(self.spans)
+        seconds = sum(span.seconds for span in found if span.kind == "stage")
+        stall_s = sum(span.seconds for span in found if span.kind == STALL)
+        if self._bus is not None and seconds:
+            self._bus.emit(events.StallMeasured(event.request, event.stage, seconds, stall_s))
 
     def _close(self, key: Any, track: str, kind: str, name: str, **more: Any) -> None:
         began = self._open.pop(key, None)

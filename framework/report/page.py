@@ -1,0 +1,98 @@
+"""Puts the report of a run together: one file, no script, nothing loaded from elsewhere. No torch."""
+
+from pathlib import Path
+
+from framework.errors import OutputError
+from framework.outputs.atomic import atomic_path
+from framework.report import answers, parts, pictures
+from framework.report.data import ReportData
+from framework.report.markup import Html, empty, join, section, tag
+from framework.report.phrases import quote
+from framework.report.style import STYLE
+from framework.tracing.summary import describe_summary
+
+FILE_NAME = "report.html"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data: file:; media-src 'self' data: file:"
+QUESTIONS = (
+    ("Where was the time?", answers.where_was_the_time),
+    ("Where was the memory?", answers.where_was_the_memory),
+    ("What would make it faster?", answers.what_would_make_it_faster),
+    ("What exactly ran?", answers.what_ran),
+)
+
+
+def write_report(data: ReportData) -> Path:
+    """Write `report.html` into the run folder and return its path. Raises `OutputError`."""
+    path = data.folder / FILE_NAME
+    try:
+        with atomic_path(path) as partial:
+            partial.write_text(build_report(data), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error}") from error
+    return path
+
+
+def build_report(data: ReportData) -> str:
+    """Return the page."""
+    shown = _sections(data)
+    links = join(tag("a", title, href=f"#{key}") for key, title, _ in shown)
+    body = [
+        tag("a", "To the results", href="#results", class_="skip"),
+        _head(data),
+        tag("nav", links, aria_label="Parts of this report"),
+        tag("main", join(section(key, title, content) for key, title, content in shown)),
+    ]
+    title = f"{_pipeline(data)}: {data.record.get('status')}"
+    head = [
+        empty("meta", charset="utf-8"),
+        empty("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        empty("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        empty("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Html(STYLE)),
+    ]
+    return "<!doctype html>\n" + tag("html", tag("head", *head), tag("body", *body), lang="en") + "\n"
+
+
+def _sections(data: ReportData) -> list[tuple[str, str, Html]]:
+    questions = [
+        tag("div", tag("h3", question), parts.trail(answer(data)), id=question.split()[-1].strip("?"))
+        for question, answer in QUESTIONS
+    ]
+    shown = [
+        ("answers", "In short", tag("div", join(questions), class_="answers")),
+        ("results", "Results", pictures.results(data)),
+        ("time", "Time by stage", parts.time_bars(data)),
+        ("memory", "Memory over time", parts.memory_chart(data)),
+        ("layers", "Layers and copies", _layers(data)),
+        ("plan", "Where the weights lived", parts.plan_table(data)),
+        ("warnings", "Notes and warnings", parts.warnings(data)),
+        ("command", "The exact command", parts.exact_command(data)),
+        ("environment", "Environment", parts.environment(data)),
+    ]
+    if data.history.previews:
+        shown.insert(2, ("previews", "From inside the loop", pictures.previews(data)))
+    return shown
+
+
+def _layers(data: ReportData) -> Html:
+    line = tag("p", describe_summary(data.summary)) if data.summary is not None else Html()
+    return join([line, parts.layer_timeline(data)])
+
+
+def _head(data: ReportData) -> Html:
+    record = data.record
+    status = str(record.get("status"))
+    prompts = [str(request.get("prompt")) for request in data.requests]
+    first = quote(prompts[0], 200) if prompts else "no request was reached"
+    more = f" and {len(prompts) - 1} more" if len(prompts) > 1 else ""
+    return tag(
+        "header",
+        tag("h1", _pipeline(data), " ", tag("span", status, class_=f"status {status}")),
+        tag("p", first, more),
+        tag("p", f"{record.get('started')} to {record.get('ended')}, folder {data.folder.name}", class_="dim small"),
+    )
+
+
+def _pipeline(data: ReportData) -> str:
+    return str(((data.record.get("config") or {}).get("pipeline") or {}).get("name"))
