@@ -13,13 +13,13 @@ MAX_SEED = 2**63 - 1
 _TRUST = ("pipeline.model.trust_remote_code", "pipeline.model.allow_pickle")
 
 
-def spec_from_record(record: Mapping[str, Any], overrides: Sequence[str]) -> RunSpec:
+def spec_from_record(record: Mapping[str, Any], overrides: Sequence[str], in_place: bool = False) -> RunSpec:
     """Compose what `record` says with `overrides` on top; drawn seeds are repeated.
 
-    A record comes from anywhere: it says what is made, not where it is written, and it cannot trust code or pickles.
-    Raises `ConfigError`.
+    A record comes from anywhere: it says what is made, not where it is written (unless the run is continued
+    `in_place`), and it cannot trust code or pickles. Raises `ConfigError`.
     """
-    config, notes = _without_place(record["config"])
+    config, notes = (dict(record["config"]), ()) if in_place else _without_place(record["config"])
     config = _without_trust(config, overrides)
     spec = compose_saved(config, overrides, _recorded_origins(record))
     requests = tuple(_with_recorded_seeds(spec.requests, record))

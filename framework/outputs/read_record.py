@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,19 @@ MAX_BYTES = 16 * 2**20
 _KEY = "--from"
 
 
-def read_record(folder: Path) -> Mapping[str, Any]:
-    """Return the record of a run folder, or the record file itself given as `folder`.
+def read_record(folder: Path, key: str = _KEY) -> Mapping[str, Any]:
+    """Return the record of a run folder, or the record file itself given as `folder`; `key` is what named it.
 
     Checked are size, UTF-8, JSON, duplicate keys, the schema number and the types of `config` and `requests`; the
     config must still go through the composer's checks. Raises `ConfigError` naming the file.
     """
-    path = folder / FILE_NAME if folder.is_dir() else folder
+    try:
+        return _checked(folder / FILE_NAME if folder.is_dir() else folder)
+    except ConfigError as error:
+        raise ConfigError(replace(problem, key=key) for problem in error.problems) from error.__cause__
+
+
+def _checked(path: Path) -> Mapping[str, Any]:
     record = _parse(_read(path), path)
     if not isinstance(record, dict):
         raise _refused(path, "is not a record: expected a mapping")

@@ -77,6 +77,10 @@ class RecordSink:
                     moved_bytes=event.moved_bytes,
                     loose_bytes=event.loose_bytes,
                 )
+            case events.PlanMade():
+                self._put_plan(event)
+            case events.PlanChecked():
+                self._request(event.request)["expected"] = event.stages
             case events.RequestFinished():
                 self._finish_request(event)
             case events.RunFinished(status=status, error=error):
@@ -100,6 +104,11 @@ class RecordSink:
         for index, entry in enumerate(earlier["requests"]):
             own = self._request(index)
             own.update((key, value) for key, value in entry.items() if key in own and _alike(value, own[key]))
+            own["artifacts"] = [kept for kept in own["artifacts"] if self._exists(kept)]
+
+    def _exists(self, kept: Any) -> bool:
+        path = kept.get("path") if isinstance(kept, dict) else None
+        return isinstance(path, str) and (self._folder / path).is_file()
 
     def _keep(self, event: events.ArtifactSaved) -> None:
         entry = self._request(event.request)
@@ -108,6 +117,16 @@ class RecordSink:
         others = [kept for kept in entry["artifacts"] if kept["path"] != inside]
         entry["artifacts"] = [*others, {**described, "size_bytes": event.size_bytes}]
         self._write()
+
+    def _put_plan(self, event: events.PlanMade) -> None:
+        """What was left to the planner is decided: what had been written down of it is out of date."""
+        plan = self._record["plan"]
+        plan["forecast"], plan["placements"] = redact(event.plan), redact(list(event.placements))
+        self._placements = {entry["component"]: entry for entry in plan["placements"]}
+        self._record["config"]["numerics"] = {
+            **(self._record["config"].get("numerics") or {}),
+            "vae_tiling": event.plan["vae_tiling"],  # so that a repetition makes the same picture elsewhere
+        }
 
     def _finish_request(self, event: events.RequestFinished) -> None:
         self._timings(event.index)["total"] = round(event.seconds, 6)

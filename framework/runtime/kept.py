@@ -81,9 +81,13 @@ class Kept:
                     self._artifacts.rescue(self._index, graph, self._made_of, values)
             raise
 
-    def finish(self) -> None:
-        """The request is done."""
-        if self._artifacts is not None and not self.stops_early:
+    def finish(self, graph: Graph, values: Mapping[str, Value]) -> None:
+        """The request is done, or has come to the stage that the user named: then later ones may go on from there."""
+        if self._artifacts is None:
+            return
+        if self.stops_early:
+            self._artifacts.rescue(self._index, graph, self._made_of, values)
+        else:
             self._artifacts.finish_request(self._index)
 
     def _may_keep_steps(self, artifacts: Artifacts) -> bool:

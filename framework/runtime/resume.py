@@ -1,7 +1,7 @@
 """Where a request goes on, from the artifacts of an earlier process or of another run. Imports torch."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 
 from framework.errors import ConfigError
 from framework.graph import Graph
-from framework.outputs.artifacts import About, BadArtifact, find_artifacts, load_artifact
+from framework.outputs.artifacts import About, BadArtifact, find_artifacts, load_artifact, read_about
 from framework.values import Value
 
 Tell = Callable[[str], None]
@@ -171,10 +171,8 @@ class Resume:
 def _found(source: Path) -> Iterator[tuple[Path, About | BadArtifact]]:
     """The artifacts of a run folder, of any other folder, or one file."""
     if source.is_file():
-        from framework.outputs.artifacts import read_about
-
         try:
-            yield source, read_about(source)
+            yield source, replace(read_about(source), request=0)
         except BadArtifact as error:
             yield source, error
     else:
