@@ -31,6 +31,7 @@ from framework.platforms.sim.testing import assert_idle
 from framework.platforms.sim.world import World, start
 from framework.runtime.events import Event, EventBus, MemoryMeasured, RequestFinished, UseFinished, UseStarted
 from framework.runtime.placed import Placed
+from framework.runtime.placing import place_all
 from framework.runtime.scheduler import run_requests
 from framework.runtime.sharing import ring_names
 from framework.runtime.store import ComponentStore
@@ -174,6 +175,16 @@ class Rig:
         self.outcome.tiers = {parcel.blob.tier for parcel in self._parcels()}
         return self.outcome
 
+    def change(self, plan: Plan) -> None:
+        """Begin another case on what is loaded already; only what is streamed how may differ."""
+        assert (plan.mode, plan.tier) == (self.plan.mode, self.plan.tier), "loaded for another tier"
+        self.placed.close()
+        assert self.world.devices[0].ledger.live_bytes == 0
+        self.plan, self.outcome = plan, Outcome()
+        self.placed.change(placements(self.subject.spec, plan))
+        place_all(self.placed, self.loaded(), self.subject.graph)
+        self.world.moves.clear()
+
     def close(self) -> None:
         self.placed.close()
         self.store = None
@@ -222,3 +233,15 @@ class Rig:
 
 def same(one: list[Tensor], other: list[Tensor]) -> bool:
     return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def check_case(rig: Rig, expected: list[Tensor]) -> None:
+    """Run the three requests of a loaded plan and compare everything that has to agree."""
+    outcome, tier = rig.run(), rig.plan.tier
+    assert same(outcome.frames, expected), "another picture than with everything resident"
+    assert not rig.world.races
+    assert {"scarce": {"pinned", "pageable"}}.get(tier, {tier}) <= outcome.tiers, f"no weights are {tier}"
+    assert set(outcome.moved_bytes) == rig.travelling(), "an offloaded component moved nothing"
+    assert outcome.counted_bytes == outcome.moved_bytes, "the record counts other bytes than the log of moves"
+    assert len(set(outcome.idle_bytes)) == 1, "a request left more weights on the device than the one before"
+    assert outcome.num_formulas >= 2 * len(rig.placed.components())

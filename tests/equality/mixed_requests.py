@@ -86,7 +86,6 @@ class Session:
     def __init__(self, subject: Subject, adapter: Path, tier: str, world: World | None = None) -> None:
         self.rig = Rig(subject, replace(PLANS[0], tier=tier), world=world)
         self.plan = self.rig.plan
-        self.released = False
         self.rig.load()
         self._adapter = adapter
 
@@ -109,20 +108,23 @@ class Session:
             loras = (LoraSpec(self._adapter, 1.0, components),)
             request = replace(request, lora_scales=(wanted.lora_scale,))
         spec = spec_builders.run_spec(self.rig.subject.spec, request, loras=loras)
-        self.released = bool(wanted.lora_scale)
         interrupts, edits = Interrupts(), WeightEdits(self.rig.loaded(), self.rig.placed)
         try:
             with self._planted(trouble, at, interrupts):
                 return self._run(spec, interrupts, edits), ""
         except FrameworkError as error:
-            self.released = True
             return None, type(error).__name__
         finally:
             edits.apply([])
 
-    def state(self) -> tuple[str, bool]:
-        """What idle depends on: broken uses and undone edits give up even what the plan would have retained."""
-        return str(self.plan), self.released and self.plan.lifetime == "retained"
+    def settle(self, wanted: Wanted) -> None:
+        """Where a plan retains weights: two more requests, for an error or an edit gives them up.
+
+        The first brings them again, and the second leaves them where every later one does.
+        """
+        if self.plan.lifetime == "retained":
+            for _ in range(2):
+                self.make(replace(wanted, lora_scale=None))
 
     def _run(self, spec: RunSpec, interrupts: Interrupts, edits: WeightEdits) -> Tensor:
         rig = self.rig

@@ -54,13 +54,14 @@ def run_mixed(subjects: Subjects, tmp_path: Path, number: int, **choices: Any) -
     for session in sessions.values():  # at the first change the weights leave their mapped file
         session.change(Plan("resident"))
         session.place()
-    flat: dict[tuple[tuple[str, bool], ...], dict[str, int]] = {}
+    flat: dict[tuple[str, ...], dict[str, int]] = {}
     outcomes: Counter[str] = Counter()
     for index, draw in enumerate(drawn):
         wanted = draw.wanted
         session = sessions[wanted.pipeline]
         session.change(draw.plan)
         frames, error = session.make(wanted, draw.trouble, draw.at)
+        session.settle(wanted)
         world.moves.clear()
         outcomes[error or "made"] += 1
         if draw.trouble is not None:
@@ -71,7 +72,7 @@ def run_mixed(subjects: Subjects, tmp_path: Path, number: int, **choices: Any) -
             assert torch.equal(frames, known[wanted]), f"request {index}: {draw} made another picture"
         del frames  # figures count every tensor
         found = figures(world, sessions)
-        before = flat.setdefault(tuple(each.state() for each in sessions.values()), found)
+        before = flat.setdefault(tuple(str(each.plan) for each in sessions.values()), found)
         assert found == before, f"after request {index}: {draw}"
         if index in (number // 10, number - 1):
             outcomes[f"resident MiB after {index + 1}"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
