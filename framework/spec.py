@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from framework.errors import Origin
+from framework.step_caches import StepCache
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -170,14 +171,15 @@ class Placement:
 class NumericsSpec:
     """Everything that may change the picture; part of a result's identity. `vae_tiling` is auto, true or false.
 
-    `quantize` maps a component to its `framework.quantization.Quantization`.
+    `attention` is a name of `framework.attention_backends`, `compile` off or blocks. `quantize` maps a component to its
+    `framework.quantization.Quantization`.
     """
 
     vae_tiling: str | bool = "auto"
     vae_slicing: str | bool = "auto"
     attention: str = "sdpa"
     compile: str = "off"
-    step_cache: str = "off"
+    step_cache: StepCache | None = None
     quantize: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     deterministic: bool = False
 

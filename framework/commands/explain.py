@@ -7,6 +7,7 @@ from typing import Any
 
 from framework.commands.table import format_table
 from framework.compose.arguments import COMPOSING, Flags
+from framework.compose.numerics import numerics_line
 from framework.spec import Knob, Placement, Reason, RunSpec
 
 SUMMARY = "Show the placement of every component with the full reason trail, or the difference of two configs."
@@ -32,6 +33,8 @@ def main(overrides: list[str], flags: Flags) -> int:
         print(json.dumps(to_json(spec), indent=2, ensure_ascii=False))
         return 0
     print(format_table(COLUMNS, [_row(placement) for placement in spec.placements.values()]))
+    if not flags.quiet:
+        print(numerics_line(spec.numerics))
     for line in _remarks(spec):
         print(line)
     if not flags.quiet:

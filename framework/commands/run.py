@@ -20,6 +20,7 @@ from framework.outputs.record import RecordSink
 from framework.outputs.redact import redact
 from framework.report.lines import LogFile
 from framework.report.progress import find_progress
+from framework.runtime.determinism import prepare_environment
 from framework.runtime.events import Event, EventBus, Note, OutputSaved
 from framework.spec import RunSpec
 
@@ -90,6 +91,7 @@ def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | 
 
     fetch_missing(spec.pipeline, graph.used_components(), spec.loras, _say(flags), progress=not flags.quiet)
     locate_model(spec.pipeline.model, spec.pipeline.hints)
+    prepare_environment(spec.numerics.deterministic)
     if not flags.quiet:
         print("importing torch and diffusers, some seconds ...", file=sys.stderr, flush=True)
     from framework.outputs.writer import OutputWriter, check_writers

@@ -9,7 +9,6 @@ from framework.spec import (
     ComponentSpec,
     ComponentUse,
     ModelSpec,
-    NumericsSpec,
     OutputSpec,
     PipelineSpec,
     SchedulerSpec,
@@ -32,10 +31,6 @@ def build_pipeline(data: Mapping[str, Any]) -> PipelineSpec:
         args=dict(data.get("args") or {}),
         hints=_said(data.get("hints") or {}),
     )
-
-
-def build_numerics(data: Mapping[str, Any]) -> NumericsSpec:
-    return _make(NumericsSpec, data)
 
 
 def build_output(data: Mapping[str, Any]) -> OutputSpec:

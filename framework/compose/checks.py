@@ -17,9 +17,6 @@ PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "output.trace": ((None, False), "there is no trace yet"),
     "log.level": ((None, "info"), "the log has one level"),
     "log.nvtx": ((None, False), "profiler ranges come with traces"),
-    "numerics.attention": ((None, "sdpa"), "there is one attention backend, sdpa"),
-    "numerics.compile": ((None, "off"), "nothing is compiled yet"),
-    "numerics.step_cache": ((None, "off"), "there is no step cache yet"),
 }
 """Keys of KEYS that are checked but have no effect yet: the values that mean nothing, and what is missing."""
 

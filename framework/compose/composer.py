@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from framework.compose.adapters import build_loras
 from framework.compose.arguments import Flags
 from framework.compose.budget import budget_problems, build_budget, build_reserve, with_folded
-from framework.compose.build import build_numerics, build_output, build_pipeline
+from framework.compose.build import build_output, build_pipeline
 from framework.compose.checks import check_required, cross_problems, hint_for_unknown
 from framework.compose.groups import check_choices, config_folders
 from framework.compose.keeping import build_checkpoint, build_recover, checkpoint_problems
 from framework.compose.layers import build_sources, component_facts
 from framework.compose.legacy import legacy_name
 from framework.compose.listed import with_listed_components
+from framework.compose.numerics import build_numerics, numerics_notes, numerics_problems
 from framework.compose.overrides import Override, read_overrides, refuse_swept_texts
 from framework.compose.plugins import announce_entry_points, load_plugins, plugins_of_environment
 from framework.compose.presets import preset_placements
@@ -31,7 +32,7 @@ from framework.compose.text import is_text_key
 from framework.errors import ConfigError, Origin, Problem
 from framework.graph import Graph, build_graph
 from framework.quantization import Quantization
-from framework.spec import LoraSpec, PipelineSpec, RequestSpec, RunSpec
+from framework.spec import LoraSpec, NumericsSpec, PipelineSpec, RequestSpec, RunSpec
 
 if TYPE_CHECKING:
     from framework.compose.hydra_compose import Composition
@@ -105,6 +106,7 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     data = with_listed_components(checked_data(composed), provenance.locate)
     check_required(data, provenance.locate)
     problems = [*cross_problems(data, provenance.locate), *budget_problems(data, provenance.locate)]
+    problems += numerics_problems(data, provenance.locate)
     pipeline = build_pipeline(data["pipeline"])
     lost = list(taken_away(data["pipeline"], provenance.locate))
     problems += lost
@@ -126,8 +128,10 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     assert graph is not None
     notes = (*notes, *unused(pipeline, graph, provenance.locate))
     lines = (str(in_its_file(note, provenance.places)) for note in notes)
-    resolution = replace(resolution, notes=(*resolution.notes, *lines, *quantize_notes(quantized)))
-    return _spec(data, provenance, pipeline, requests, loras, quantized, resolution)
+    numerics = build_numerics(data.get("numerics") or {}, quantized)
+    changes = (*numerics_notes(numerics), *quantize_notes(quantized))
+    resolution = replace(resolution, notes=(*resolution.notes, *lines, *changes))
+    return _spec(data, provenance, pipeline, requests, loras, numerics, resolution)
 
 
 def checked_data(composed: Composed) -> dict[str, Any]:
@@ -212,7 +216,7 @@ def _spec(
     pipeline: PipelineSpec,
     requests: tuple[RequestSpec, ...],
     loras: tuple[LoraSpec, ...],
-    quantized: Mapping[str, Quantization],
+    numerics: NumericsSpec,
     resolution: Resolution,
 ) -> RunSpec:
     cache = data.get("prompt_cache") or {}
@@ -221,7 +225,7 @@ def _spec(
         pipeline=pipeline,
         requests=requests,
         placements=resolution.placements,
-        numerics=replace(build_numerics(data.get("numerics") or {}), quantize=quantized),
+        numerics=numerics,
         output=build_output(data.get("output") or {}),
         device=data.get("device") or "auto",
         loras=loras,

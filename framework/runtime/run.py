@@ -18,12 +18,14 @@ from framework.platforms import Platform, make_platform
 from framework.registry import FAMILIES, STAGES
 from framework.runtime.budget import bounded, refuse_before_loading
 from framework.runtime.context import Writer
+from framework.runtime.determinism import prepared_environment
 from framework.runtime.events import EventBus, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
-from framework.runtime.numerics import applied_numerics, refuse_incapable, refuse_unsupported
+from framework.runtime.numerics import denoisers_of, refuse_incapable, run_numerics
 from framework.runtime.placing import make_placed, reads_of
 from framework.runtime.residency import effective_placements
 from framework.runtime.scheduler import RunResult, run_requests
+from framework.runtime.step_cache import StepCaches
 from framework.runtime.weight_edits import WeightEdits
 from framework.spec import EMPTY, PipelineSpec, RequestSpec, RunSpec
 
@@ -74,13 +76,12 @@ def _execute(
     interrupts: Interrupts,
     keep: Sequence[str],
 ) -> RunResult:
-    refuse_unsupported(spec.numerics)
     check_requests(spec.pipeline, spec.requests, spec.provenance)
     platform = make_platform(spec.device, spec.config.get("hardware"))
     _check_generators(spec.requests, platform.kind)
     events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(platform.device)))
     interrupts.check()
-    with bounded(platform, spec.budget) as budgets:
+    with prepared_environment(spec.numerics.deterministic), bounded(platform, spec.budget) as budgets:
         return _load_and_run(spec, graph, events, writer, interrupts, keep, platform, budgets)
 
 
@@ -95,7 +96,7 @@ def _load_and_run(
     budgets: Budgets,
 ) -> RunResult:
     placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
-    refuse_incapable(spec.numerics, placements, platform.kind)
+    refuse_incapable(spec, graph, placements, platform.kind)
     refuse_before_loading(spec.pipeline, graph, placements, platform, budgets, spec.numerics.quantize)
     placed = make_placed(spec.pipeline, graph, placements, platform, budgets)
     store = load_store(
@@ -111,9 +112,19 @@ def _load_and_run(
     )
     edits = WeightEdits(store, placed)
     edits.apply(spec.loras)
-    with applied_numerics(spec.numerics, store):
+    caches = StepCaches(spec.numerics.step_cache, store, denoisers_of(spec, store))
+    with run_numerics(spec, store, events):
         return run_requests(
-            spec, graph, store, events, writer, interrupts=interrupts, keep=keep, placed=placed, edits=edits
+            spec,
+            graph,
+            store,
+            events,
+            writer,
+            interrupts=interrupts,
+            keep=keep,
+            placed=placed,
+            edits=edits,
+            caches=caches,
         )
 
 

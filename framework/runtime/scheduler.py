@@ -33,6 +33,7 @@ from framework.runtime.placing import Meter, make_placed, place_all
 from framework.runtime.prompt_cache import PromptCache
 from framework.runtime.prompt_files import CAPACITY_BYTES, PromptFiles
 from framework.runtime.residency import ResidencyManager, effective_placements
+from framework.runtime.step_cache import StepCaches
 from framework.runtime.store import ComponentStore
 from framework.runtime.weight_edits import WeightEdits
 from framework.spec import LoraSpec, RequestSpec, RunSpec
@@ -69,6 +70,7 @@ def run_requests(
     keep: Sequence[str] = (),
     placed: Placed | None = None,
     edits: WeightEdits | None = None,
+    caches: StepCaches | None = None,
 ) -> RunResult:
     """Execute every request of `spec` and return what each took.
 
@@ -76,19 +78,19 @@ def run_requests(
     share embeddings; without one, the requests of this call share their own unless the spec turns it off. `placed`
     keeps components where they are between several calls; without one they are placed by `spec` for this call, and
     their weights are in the store's modules on the host after it. `edits` gives each request the strengths of adapters
-    that it asks for; those of the last one stay.
+    that it asks for; those of the last one stay. `caches` hold what a denoiser reuses between the steps of a request.
 
     Raises `PlanError` for what cannot fit, `StageError` naming stage, step and component, or `Interrupted`;
     components are idle again in every case.
     """
     if placed is not None:
-        return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, placed, edits)
+        return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, placed, edits, caches)
     platform = make_platform(str(store.device))
     placements = effective_placements(spec.placements, frozenset(store.managed), platform.kind, events)
     with bounded(platform, spec.budget) as budgets:
         own = make_placed(spec.pipeline, graph, placements, platform, budgets)
         try:
-            return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, own, edits)
+            return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, own, edits, caches)
         finally:
             own.close()
 
@@ -104,6 +106,7 @@ def _run_all(
     keep: Sequence[str],
     placed: Placed,
     edits: WeightEdits | None,
+    caches: StepCaches | None,
 ) -> RunResult:
     place_all(placed, store, graph)
     family: Family | None = FAMILIES.get(spec.pipeline.family)() if spec.pipeline.family else None
@@ -122,6 +125,7 @@ def _run_all(
         arguments=spec.pipeline.args,
         edits=edits if any(request.lora_scales is not None for request in spec.requests) else None,
         loras=spec.loras,
+        caches=caches or StepCaches(None, store, ()),
     )
     requests = [with_seeds(request) for request in spec.requests]
     if spec.warmup:
@@ -175,6 +179,7 @@ class _Run:
     arguments: Mapping[str, Any]
     edits: WeightEdits | None
     loras: Sequence[LoraSpec]
+    caches: StepCaches
 
     def warm_up(self, first: RequestSpec) -> None:
         """Run the first request once with as few steps as it can; nothing of it is kept but weights where they are.
@@ -203,9 +208,10 @@ class _Run:
         values: dict[str, Value] = {}
         try:
             self.residency.begin_request(self.graph, index, warmup)
-            for position, node in enumerate(self.graph.nodes):
-                values |= self._stage(position, node, index, request, values, stage_seconds)
-                self._drop(position, values)
+            with self.caches.serving(request):
+                for position, node in enumerate(self.graph.nodes):
+                    values |= self._stage(position, node, index, request, values, stage_seconds)
+                    self._drop(position, values)
         finally:
             try:
                 self.residency.finish_request()

@@ -102,6 +102,10 @@ class ComponentStore:
             self._views[key] = self._build_view(chosen, without)
         return self._views[key]
 
+    def views(self) -> tuple[Any, ...]:
+        """Return the pipelines that have been asked for so far."""
+        return tuple(self._views.values())
+
     def _build_view(self, cls: Any, without: frozenset[str]) -> Any:
         arguments: dict[str, Any] = {}
         for name in list(inspect.signature(cls.__init__).parameters)[1:]:

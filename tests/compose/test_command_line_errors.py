@@ -45,8 +45,10 @@ CASES = {
     "of this version: checkpoints need resumable runs; remove it",
     "numerics.quantize={transformer: bnb-nf5}": "(from the command line: numerics.quantize={transformer: bnb-nf5}): "
     "numerics.quantize.transformer.method: unknown method 'bnb-nf5'; did you mean 'bnb-nf4'?",
-    "numerics.compile=blocks": "(from the command line: numerics.compile=blocks): numerics.compile: not part of this "
-    "version: nothing is compiled yet; remove it",
+    "numerics.attention=flsh": "(from the command line: numerics.attention=flsh): numerics.attention: unknown attention "
+    "backend 'flsh'; did you mean 'flash'?",
+    "numerics.step_cache=teacache": "(from the command line: numerics.step_cache=teacache): numerics.step_cache: "
+    "diffusers has no TeaCache; use first_block, magcache, pyramid_attention, fastercache, taylorseer",
     "prompt=caf\udce9": "(from the command line: 'prompt=caf\\udce9'): the word is not UTF-8 text",
     "prompt=@/dev/zero": "(from the command line: prompt=@/dev/zero): prompt: '/dev/zero' holds more than 1048576 "
     "bytes of text",
