@@ -15,6 +15,7 @@ COMMANDS = {
     "sweep": "run many configs, on every device, and resume what is missing",
     "validate": "check a config and everything it names",
     "explain": "show where every component lives, and why",
+    "plan": "say whether a run fits, what goes where, and how long it takes",
     "download": "fetch the files that a run would need",
     "list": "list pipelines, presets, stages, strategies and hardware",
     "show": "show a pipeline's stages and components",

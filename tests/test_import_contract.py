@@ -28,6 +28,7 @@ ABOVE = {"commands", "cli"}
 PLAIN_READERS = (
     *(f"framework.loading.{name}" for name in ("chosen_files", "headers", "hub", "index", "places", "source")),
     "framework.outputs.atomic",
+    "framework.compose.knobs",  # how an amount of layers is written is the same for everybody
 )
 FORBIDDEN = {
     "framework/compose": {"planning", "loading", "memory", "platforms", "runtime", "outputs", "report"},

@@ -4,29 +4,45 @@ From safetensors headers where the checkpoint is at hand (folder, hub cache, ran
 shipped sheet. What nobody knows is marked unknown: never zero, never "too big".
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from framework.memory.layer_table import layer_paths
 from framework.planning.class_facts import ClassFacts, class_facts, is_known
 from framework.planning.facts import ComponentSizes
 from framework.planning.owners import StackNames, Weight, find_stack, pack
+from framework.planning.quantized import NOTE, quantized_weight
 from framework.planning.stored import Stored, find_stored
 from framework.planning.tensors import main_dtype
-from framework.spec import ComponentSpec, PipelineSpec
+from framework.quantization import Quantization
+from framework.spec import EMPTY, ComponentSpec, PipelineSpec
 
 
-def inventory(pipeline: PipelineSpec, used: frozenset[str], *, connect: bool = True) -> dict[str, ComponentSizes]:
-    """Return the sizes of the components in `used`, at the dtypes they are loaded in.
+def inventory(
+    pipeline: PipelineSpec,
+    used: frozenset[str],
+    *,
+    connect: bool = True,
+    quantized: Mapping[str, Quantization] = EMPTY,
+) -> dict[str, ComponentSizes]:
+    """Return the sizes of the components in `used`, at the dtypes they are loaded in and in the bits of `quantized`.
 
     An optional component that the checkpoint leaves out is not in it. `connect=False` asks nobody over the network;
     otherwise a hub's checkpoint that is not here has its headers read, unless `HF_HUB_OFFLINE` is set.
     """
     stored = find_stored(pipeline, sorted(used), connect=connect)
     components = {name: pipeline.components.get(name) or ComponentSpec(name=name) for name in stored}
-    return {name: component_sizes(components[name], stored[name], pipeline.model.dtype) for name in stored}
+    return {
+        name: component_sizes(components[name], stored[name], pipeline.model.dtype, quantized.get(name))
+        for name in stored
+    }
 
 
-def component_sizes(component: ComponentSpec, stored: Stored, model_dtype: str | None = None) -> ComponentSizes:
+def component_sizes(
+    component: ComponentSpec,
+    stored: Stored,
+    model_dtype: str | None = None,
+    quantization: Quantization | None = None,
+) -> ComponentSizes:
     """Return the sizes of one component from what is known of its files.
 
     The dtype is the component's, else the model's, else the one most bytes of the checkpoint have.
@@ -36,6 +52,8 @@ def component_sizes(component: ComponentSpec, stored: Stored, model_dtype: str |
         return _unknown(component, stored, dtype)
     facts = class_facts(stored.class_name or "")
     weights = list(module_weights(stored, facts, dtype))
+    if quantization is not None:
+        weights = [quantized_weight(weight, quantization) for weight in weights]
     names = [name for weight in weights if not weight.is_buffer for name in weight.names]
     stacks, missing = _stacks(component, stored.class_name, names)
     packed = pack(weights, stacks)
@@ -43,7 +61,7 @@ def component_sizes(component: ComponentSpec, stored: Stored, model_dtype: str |
         name=component.name,
         group=component.group,
         class_name=stored.class_name,
-        dtype=dtype,
+        dtype=dtype if quantization is None else quantization.method.name,
         file_dtype=main_dtype(stored.tensors),
         size_bytes=packed.size_bytes,
         stacks=packed.stacks,
@@ -57,7 +75,7 @@ def component_sizes(component: ComponentSpec, stored: Stored, model_dtype: str |
         config=stored.config,
         ties=facts.tied(stored.config),
         source=stored.source,
-        notes=(*stored.notes, *missing, *_about_class(stored.class_name)),
+        notes=(*stored.notes, *missing, *_about_class(stored.class_name), *((NOTE,) if quantization else ())),
     )
 
 

@@ -7,7 +7,7 @@ from framework.graph import Graph
 from framework.planning.facts import RunWork
 from framework.planning.profile_cache import read_profile, write_profile
 from framework.planning.profile_key import profile_key
-from framework.planning.profile_source import describe
+from framework.planning.profile_source import Described, describe
 from framework.spec import RequestSpec, RunSpec
 
 SIM = "sim"
@@ -22,13 +22,30 @@ def work_of(spec: RunSpec, graph: Graph, request: RequestSpec, *, target: str) -
     """
     described = describe(spec.pipeline)
     kind = SIM if target == "cpu" else target
-    keys = [profile_key(spec, graph, request, described, kind, texts=texts) for texts in (False, True)]
-    for key in keys:
-        found = read_profile(key)
-        if found is not None:
-            return found
+    keys = _keys(spec, graph, request, described, kind)
+    found = _read(keys)
+    if found is not None:
+        return found
     from framework.planning.profile_run import profile_request
 
     work, texts_matter = profile_request(spec, graph, request, described, kind)
     write_profile(keys[int(texts_matter)], work)
     return work
+
+
+def stored_work(spec: RunSpec, graph: Graph, request: RequestSpec, *, target: str) -> RunWork | None:
+    """Return the work of `request` if it has been worked out before, None where that would take a pass.
+
+    Raises `LoadError` where nobody knows the checkpoint.
+    """
+    kind = SIM if target == "cpu" else target
+    return _read(_keys(spec, graph, request, describe(spec.pipeline), kind))
+
+
+def _keys(spec: RunSpec, graph: Graph, request: RequestSpec, described: Described, kind: str) -> list[str]:
+    """Names of the profile that holds for any text, and of the one for these texts."""
+    return [profile_key(spec, graph, request, described, kind, texts=texts) for texts in (False, True)]
+
+
+def _read(keys: list[str]) -> RunWork | None:
+    return next((found for key in keys if (found := read_profile(key)) is not None), None)

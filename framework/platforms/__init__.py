@@ -20,7 +20,7 @@ PLATFORMS: Registry[Any] = Registry(
 )
 register_platform = PLATFORMS.register
 
-__all__ = ["PLATFORMS", "MemoryFigures", "Platform", "make_platform", "register_platform"]
+__all__ = ["PLATFORMS", "MemoryFigures", "Platform", "kind_of", "make_platform", "register_platform"]
 
 
 def make_platform(device: str, hardware: Mapping[str, Any] | None = None) -> Platform:
@@ -33,12 +33,16 @@ def make_platform(device: str, hardware: Mapping[str, Any] | None = None) -> Pla
     if colon and not number.isdecimal():
         raise ConfigError.of("device", f"'{device}' is not a device", hint="write a number after the colon: cuda:0")
     if kind == "auto":
-        kind = _first_present()
+        kind = kind_of(kind)
     platform: Platform = PLATFORMS.get(kind)(index=int(number or 0), hardware=hardware)
     return platform
 
 
-def _first_present() -> str:
+def kind_of(device: str) -> str:
+    """Return the kind of platform that `device` means; `auto` is the first of cuda, mps and cpu that is here."""
+    kind = device.partition(":")[0]
+    if kind != "auto":
+        return kind
     if importlib.util.find_spec("torch") is None:
         return "cpu"
     import torch

@@ -81,9 +81,13 @@ class UseFinished:
 
 @dataclass(frozen=True, slots=True)
 class StageFinished:
+    """`device_peak_bytes` is None where host and device are one; `device_seconds` is a simulated device's own time."""
+
     request: int
     stage: str
     seconds: float
+    device_peak_bytes: int | None = None
+    device_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,22 @@ class ArtifactDropped:
 
     request: int
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMade:
+    """What is expected of the run, as plain data; `placements` are what it goes by, plain as well."""
+
+    plan: Mapping[str, Any]
+    placements: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChecked:
+    """By stage, what was expected and what was measured: seconds and peak bytes of the device."""
+
+    request: int
+    stages: Mapping[str, Mapping[str, float | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +220,8 @@ Event = (
     | ArtifactSaved
     | ArtifactDropped
     | MemoryMeasured
+    | PlanMade
+    | PlanChecked
     | RequestFinished
     | Note
     | RunFinished

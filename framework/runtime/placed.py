@@ -34,6 +34,7 @@ class Placed:
         self.capacity_bytes = resources.platform.memory().free_bytes
         self._placements = dict(placements)
         self._built: dict[str, tuple[nn.Module, Strategy]] = {}
+        self._peak_bytes, self._began_s = 0, 0.0
 
     def placement(self, component: str) -> Placement:
         return self._placements.get(component) or Placement(component=component, group=None, mode=RESIDENT)
@@ -134,10 +135,33 @@ class Placed:
             found[component] = Footprint(used + more, idle + more)
         return found
 
+    def begin_measuring(self) -> None:
+        """A request begins: its peak is measured stage by stage."""
+        self._peak_bytes, self._began_s = 0, self._device_seconds()
+        self.resources.platform.reset_peak()
+
+    def end_stage(self) -> tuple[int | None, float | None]:
+        """Return the stage's peak of device memory, and its seconds by the clock of a simulated device."""
+        platform, began = self.resources.platform, self._began_s
+        peak = platform.memory().peak_bytes
+        self._peak_bytes, self._began_s = max(self._peak_bytes, peak), self._device_seconds()
+        platform.reset_peak()
+        seconds = self._began_s - began if hasattr(platform, "seconds") else None
+        return None if platform.unified else peak, seconds
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak of device memory since the request began."""
+        return max(self._peak_bytes, self.resources.platform.memory().peak_bytes)
+
+    def _device_seconds(self) -> float:
+        clock: Callable[[], float] = getattr(self.resources.platform, "seconds", lambda: 0.0)
+        return clock()
+
     def fitting_beside_a_request(self, components: Iterable[str]) -> frozenset[str]:
         """Return those of `components` that the device could hold in use even at the peak that has been measured."""
         figures, footprints = self.resources.platform.memory(), self.footprints()
-        spare = figures.free_bytes + figures.allocated_bytes - figures.peak_bytes
+        spare = figures.free_bytes + figures.allocated_bytes - self.peak_bytes
         chosen = []
         for component in components:
             more = footprints[component].used_bytes - footprints[component].idle_bytes

@@ -62,7 +62,7 @@ class Meter:
         self._moved = placed.resources.courier.moved
         self._before = Counter(self._moved)
         self._request = request
-        self._platform.reset_peak()
+        placed.begin_measuring()
 
     def read(self) -> MemoryMeasured:
         moved: dict[str, dict[str, int]] = {}
@@ -70,4 +70,4 @@ class Meter:
             moved.setdefault(component, {})[direction] = size
         if self._platform.unified:
             return MemoryMeasured(self._request, None, moved)
-        return MemoryMeasured(self._request, self._platform.memory().peak_bytes, moved, self._placed.loose_bytes())
+        return MemoryMeasured(self._request, self._placed.peak_bytes, moved, self._placed.loose_bytes())

@@ -18,6 +18,7 @@ from framework.platforms import Platform, make_platform
 from framework.registry import FAMILIES, STAGES
 from framework.runtime.budget import bounded, refuse_before_loading
 from framework.runtime.context import Writer
+from framework.runtime.deciding import decide
 from framework.runtime.determinism import prepared_environment
 from framework.runtime.events import EventBus, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
@@ -77,6 +78,7 @@ def _execute(
     keep: Sequence[str],
 ) -> RunResult:
     check_requests(spec.pipeline, spec.requests, spec.provenance)
+    spec = decide(spec, graph, events)
     platform = make_platform(spec.device, spec.config.get("hardware"))
     _check_generators(spec.requests, platform.kind)
     events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(platform.device)))

@@ -249,7 +249,7 @@ class _Run:
         except Exception as error:
             raise StageError(_failure(ctx, self.residency.current_component, error)) from error
         stage_seconds[name] = time.perf_counter() - started
-        self.events.emit(StageFinished(index, name, stage_seconds[name]))
+        self.events.emit(StageFinished(index, name, stage_seconds[name], *self.placed.end_stage()))
         return {value: written[inside] for inside, value in node.writes.items() if inside in written}
 
     def _without_gradients(self) -> Any:

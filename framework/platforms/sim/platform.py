@@ -84,6 +84,10 @@ class SimPlatform:
     def release_cache(self) -> None:
         """The ledger keeps nothing back."""
 
+    def seconds(self) -> float:
+        """Virtual seconds since this machine was started, until its kernels are done."""
+        return max(self.world.host_s, self._device.compute_free_s)
+
     def make_generator(self, seed: int) -> torch.Generator:
         return SimGenerator(self.device).manual_seed(seed)
 
