@@ -12,18 +12,24 @@ if TYPE_CHECKING:
 
 @register_stage("safety_check")
 class SafetyCheck:
-    """Does what `StableDiffusionPipeline` does after the VAE; rename one of its two `frames` in the graph."""
+    """Does what `StableDiffusionPipeline` does after the VAE; rename one of its two `frames` in the graph.
+
+    A checkpoint may leave its checker out; then the pictures go on as they are, and a line says so.
+    """
 
     inputs = ("frames",)
     optional_inputs: tuple[str, ...] = ()
     outputs = ("frames",)
-    component_uses = (ComponentUse(component="safety_checker"),)
+    component_uses = (ComponentUse(component="safety_checker", start_at_stage_entry=False),)
 
     def run(self, ctx: "StageContext") -> "dict[str, Value]":
         from framework.values import Frames
 
         frames = ctx.values["frames"]
         assert isinstance(frames, Frames)
+        if getattr(ctx.pipeline_view(), "safety_checker", None) is None:
+            ctx.note("this checkpoint has no safety checker, so nobody looks at the pictures")
+            return {"frames": frames}
         data = frames.data.clone()
         with ctx.use("safety_checker") as checker:
             for output in data:
