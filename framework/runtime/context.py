@@ -125,6 +125,13 @@ class StageContext:
         self.live_generators.append(generators)
         return generators
 
+    def start_over(self) -> None:
+        """The stage broke off and runs again: nothing of the first try counts."""
+        self.watch = FiniteWatch()
+        self.current_step, self.quiet = None, False
+        self._skipped_steps, self._before_switch = 0, None
+        self.live_generators.clear()
+
     def identity(self, *components: str) -> tuple[str, ...]:
         """Return what tells these components from others, for cache keys."""
         return self._store.identity(*components)
@@ -144,7 +151,8 @@ class StageContext:
             self._check()
             return
         self._residency.finish_step(step, num_steps, before_switch, self._skipped_steps)
-        self._events.emit(StepDone(self.request_index, self.stage, step, num_steps))
+        if self._events.heard:
+            self._events.emit(StepDone(self.request_index, self.stage, step, num_steps, values))
         bad = self.watch.add(f"at step {step} of {num_steps}", values)
         if bad is not None:
             raise self.non_finite(bad)

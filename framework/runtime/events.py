@@ -151,26 +151,6 @@ class MemoryMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestFinished:
-    index: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One line for the user: a folding, a fallback, a cache hit, a warning."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunFinished:
-    """`status` is done, failed, refused or interrupted; `error` one line, or None."""
-
-    status: str
-    seconds: float
-    error: str | None = None
-@dataclass(frozen=True, slots=True)
 class MemorySampled:
     """Memory at the end of a step, or where a use begins or ends; None where the system does not tell.
 
@@ -204,6 +184,26 @@ class StallMeasured:
     stall_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class RequestFinished:
+    index: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line for the user: a folding, a fallback, a cache hit, a warning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """`status` is done, failed, refused or interrupted; `error` one line, or None."""
+
+    status: str
+    seconds: float
+    error: str | None = None
 
 
 Event = (
@@ -222,6 +222,9 @@ Event = (
     | MemoryMeasured
     | PlanMade
     | PlanChecked
+    | MemorySampled
+    | PreviewSaved
+    | StallMeasured
     | RequestFinished
     | Note
     | RunFinished
@@ -239,14 +242,16 @@ class EventBus:
     def subscribe(self, sink: Sink) -> None:
         self._sinks.append(sink)
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens now: loops ask before they make an event."""
+        return bool(self._sinks) and not self._muted
+
     def emit(self, event: Event) -> None:
         for sink in () if self._muted else self._sinks:
             sink(event)
 
     @contextmanager
-    | MemorySampled
-    | PreviewSaved
-    | StallMeasured
     def muted(self) -> Iterator[None]:
         """Deliver nothing in the block: what happens there is not part of any request."""
         self._muted = True
@@ -254,8 +259,3 @@ class EventBus:
             yield
         finally:
             self._muted = False
-    @property
-    def heard(self) -> bool:
-        """Whether anybody listens now: what is costly to find out need not be found out else."""
-        return bool(self._sinks) and not self._muted
-

@@ -78,7 +78,7 @@ class ResidencyManager:
         self._events = events
         self._check = check
         self._recovery = recovery
-        self._calls = Calls(recovery, store.module, self._make_room, self._account, self._ready_again, self._where)
+        self._calls = Calls(recovery, store.module, self._make_room, self.account, self._ready_again, self._where)
         self._step: int | None = None
         self._platform = placed.resources.platform
         self._sampler = MemorySampler(placed)
@@ -144,10 +144,10 @@ class ResidencyManager:
         for opened in self._open.values():
             self._placed.expect_steps(opened.use.component, step - first, last - first)
         self.mark_step(step + 1)
+        self._sample()
 
     def end_stage(self) -> None:
         """Finish the stage's uses, but hand over those which the next stage declares too; then audit."""
-        self._sample()
         assert self._node is not None, "a stage that did not begin"
         following = {key_of(use) for use in self._next.component_uses} if self._next else set()
         self._armed.clear()
@@ -315,12 +315,13 @@ class ResidencyManager:
         self._make_ready(opened, wanted)
         self._open_components.add(use.component)
         self._prefetched.pop(use.component, None)
-        seconds = time.perf_counter() - started
-        self._events.emit(UseStarted(self._request, opened.stage, use.component, use.phase, seconds))
+        if self._events.heard:
+            seconds = time.perf_counter() - started
+            self._events.emit(UseStarted(self._request, opened.stage, use.component, use.phase, seconds))
+        self._sample()
         self._offer_next()
         return opened
 
-        self._sample()
     def _end(self, key: UseKey, offer: bool = True) -> None:
         opened = self._open.pop(key)
         self._open_components.discard(key[0])
@@ -329,19 +330,20 @@ class ResidencyManager:
                 opened.strategy.finish_use()
             if opened.use.memory_intensive and self._placed.mode(key[0]) != RESIDENT:
                 self._platform.release_cache()  # the next use gets this memory in other sizes
-        seconds = time.perf_counter() - opened.started
-        self._events.emit(UseFinished(self._request, opened.stage, key[0], key[1], seconds))
+        if self._events.heard:
+            seconds = time.perf_counter() - opened.started
+            self._events.emit(UseFinished(self._request, opened.stage, key[0], key[1], seconds))
+        self._sample()
         if offer:
             self._offer_next()
 
-        self._sample()
-    def _end_other_phases(self, use: ComponentUse) -> None:
-        """Phases of one stage follow each other: the first call of one ends those before it, but not its own parts."""
-        if use.phase is None:
     def _sample(self) -> None:
         if self._events.heard:
             self._events.emit(self._sampler.sample(self._request, self._open_components))
 
+    def _end_other_phases(self, use: ComponentUse) -> None:
+        """Phases of one stage follow each other: the first call of one ends those before it, but not its own parts."""
+        if use.phase is None:
             return
         for other in self._armed.values():
             if other.phase not in (None, use.phase) and key_of(other) in self._open:
@@ -390,7 +392,7 @@ class ResidencyManager:
                 failure = error
             if not self._make_room(opened.use.component):
                 no_room = StageError(self._no_room(opened.use.component, failure))
-                self._account(opened.use.component, no_room)
+                self.account(opened.use.component, no_room)
                 raise no_room from failure
 
     def _make_room(self, component: str) -> bool:
@@ -407,7 +409,21 @@ class ResidencyManager:
             opened.strategy = self._strategy(opened.use.component)
         return changed
 
-    def _account(self, component: str, error: BaseException) -> None:
+    def make_room(self) -> bool:
+        """Give something up for what a stage does between calls; it broke off, and begins again where this is True."""
+        needed = (
+            frozenset(use.component for use in self._node.component_uses) if self._node is not None else frozenset()
+        )
+        if self._recovery is None or not self._recovery.can_repeat(*needed):
+            return False
+        for key in reversed(list(self._open)):
+            self._end(key, offer=False)
+        self._armed.clear()
+        self._drop_prefetched(list(self._prefetched))
+        return self._recovery.make_room(None, needed)
+
+    def account(self, component: str | None, error: BaseException) -> None:
+        """Put what lies on the device, and what would help, beside an error of memory."""
         if self._recovery is not None and not self._platform.unified:
             for line in self._recovery.account(component, self.components_in_use()):
                 error.add_note(line)
