@@ -42,7 +42,8 @@ def test_a_vae_without_a_switch_is_refused_by_name() -> None:
 
 
 def test_one_line_names_what_a_switch_has_no_effect_on(loaded_stores: Callable[[str], Any]) -> None:
-    vae, told = loaded_stores("wan21")[2].module("vae"), []
+    vae = loaded_stores("wan21")[2].module("vae")
+    told: list[str] = []
     with vae_switches(NumericsSpec(vae_tiling=True), {"vae": vae, "audio_vae": Plain()}, told.append):
         assert vae.use_tiling
     assert told == ["numerics.vae_tiling: no effect on 'audio_vae' (Plain), which has none"]

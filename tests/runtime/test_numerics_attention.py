@@ -1,6 +1,6 @@
 """Attention backends: given to those that ask for one, alike in every mode, put back, refused by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry
 from torch import nn
 
+from framework.attention_backends import Backend
 from framework.errors import ConfigError
 from framework.runtime import attention
 from framework.runtime.attention import attention_backend
@@ -17,7 +18,7 @@ from framework.spec import NumericsSpec
 
 
 def backends(module: nn.Module) -> set[Any]:
-    processors = (getattr(part, "processor", None) for part in module.modules())
+    processors: Iterator[Any] = (getattr(part, "processor", None) for part in module.modules())
     return {processor._attention_backend for processor in processors if hasattr(processor, "_attention_backend")}
 
 
@@ -64,9 +65,14 @@ def test_the_plain_formula_is_alike_in_every_mode(
     tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec, wanted = build.wan(tiny_folder), build.two_requests(num_inference_steps=2)[0]
-    used: list[Any] = []
+    used: list[str] = []
     able = attention._able
-    monkeypatch.setattr(attention, "_able", lambda *words: used.append(words[0].name) or able(*words))
+
+    def watched(backend: Backend, *words: Any) -> list[Any]:
+        used.append(backend.name)
+        return able(backend, *words)
+
+    monkeypatch.setattr(attention, "_able", watched)
     made = [build.make(spec, NumericsSpec(attention="_native_math"), wanted, mode=mode) for mode in build.MODES]
     assert used == ["_native_math"] * 3
     assert all(torch.equal(made[0].frames[0], other.frames[0]) for other in made[1:])

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from framework import compilers
 from framework.compilers import compile_problems
 from framework.errors import ConfigError
 from framework.runtime import compiled
 from framework.runtime.compiled import compiled_blocks, find_blocks
+from framework.runtime.store import ComponentStore
 from framework.spec import NumericsSpec, RequestSpec
 from framework.step_caches import StepCache
 
@@ -49,15 +49,20 @@ def with_two_sizes() -> tuple[RequestSpec, ...]:
 
 
 @pytest.mark.usefixtures("placed_on_the_cpu")
-@pytest.mark.parametrize("mode", build.MODES)
+@pytest.mark.parametrize(
+    "mode", ["layerwise-offload", *(pytest.param(mode, marks=pytest.mark.slow) for mode in build.MODES[:2])]
+)
 def test_only_another_size_compiles_again_and_bytes_are_those_of_the_plain_run(
     mode: str, count: list[Any], tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     after: list[int] = []
-    from framework.runtime.store import ComponentStore
-
     end = ComponentStore.end_request
-    monkeypatch.setattr(ComponentStore, "end_request", lambda store: (after.append(len(count)), end(store))[1])
+
+    def ended(store: ComponentStore) -> None:
+        after.append(len(count))
+        end(store)
+
+    monkeypatch.setattr(ComponentStore, "end_request", ended)
     spec, wanted = build.wan(tiny_folder, "wan22"), with_two_sizes()
     made = build.make(spec, BLOCKS, *wanted, mode=mode, device="cpu")
     assert after == [1, 1, 2, 2]  # both experts and all their blocks share one
@@ -105,11 +110,11 @@ def test_what_a_machine_lacks_is_refused_by_name(monkeypatch: pytest.MonkeyPatch
     assert refusals("sim") == [
         "numerics.compile: there are no kernels to compile for sim; set it to off; it compiles for cpu, cuda, mps"
     ]
-    monkeypatch.setattr(compilers.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     assert "there is no C++ compiler, which torch needs to compile for the CPU" in refusals("cpu")[0]
-    monkeypatch.setattr(compilers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "needs the package 'triton'" in refusals("cuda")[0]
-    monkeypatch.setattr(compilers.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     assert "there is no C compiler, which Triton needs" in refusals("cuda")[0]
     assert refusals("cpu", machine=False) == refusals(None) == refusals("mps") == []
     assert list(compile_problems("off", "sim")) == []

@@ -52,17 +52,16 @@ def test_what_the_user_has_said_stays_or_is_refused() -> None:
 def test_a_run_is_deterministic_inside_and_leaves_no_trace(
     tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from framework.runtime import run
+    from framework.runtime.scheduler import run_requests
 
     inside: list[tuple[bool, bool]] = []
-    requests = run.run_requests
 
     def watched(*words: object, **more: object) -> object:
         inside.append((switches()[0], WORKSPACE in os.environ))
-        return requests(*words, **more)  # type: ignore[arg-type]
+        return run_requests(*words, **more)  # type: ignore[arg-type]
 
     monkeypatch.delenv(WORKSPACE, raising=False)
-    monkeypatch.setattr(run, "run_requests", watched)
+    monkeypatch.setattr("framework.runtime.run.run_requests", watched)
     before = switches()
     wanted = build.two_requests(num_inference_steps=1)[0]
     made = build.make(build.wan(tiny_folder), NumericsSpec(deterministic=True), wanted, device="cpu")
