@@ -71,12 +71,17 @@ def stacked(
         shapes.append(tag("polygon", tag("title", name), points=" ".join(points), style=f"fill:{color(number)}"))
         base = upper
     for text, value, stroke in lines:
-        y = f"{HEIGHT * (1 - value / top):.1f}"
+        y = f"{HEIGHT * (1 - min(value, top) / top):.1f}"
         style = f"stroke:{stroke};stroke-width:2;stroke-dasharray:6 4"
         shapes.append(tag("line", tag("title", text), x1=0, x2=WIDTH, y1=y, y2=y, style=style,
                           vector_effect="non-scaling-stroke"))  # fmt: skip
     labels = [
-        tag("span", text, class_="y", style=f"top:{min(88.0, max(1.0, 100 * (1 - value / top))):.1f}%;color:{stroke}")
+        tag(
+            "span",
+            text,
+            class_="y",
+            style=f"top:{min(88.0, max(1.0, 100 * (1 - min(value, top) / top))):.1f}%;color:{stroke}",
+        )
         for text, value, stroke in lines
     ]
     return tag("div", _svg(shapes, HEIGHT, label), join(labels), class_="chart")

@@ -7,7 +7,6 @@ from framework.outputs.atomic import atomic_path
 from framework.report import answers, parts, pictures
 from framework.report.data import ReportData
 from framework.report.markup import Html, empty, join, section, tag
-from framework.report.phrases import quote
 from framework.report.style import STYLE
 from framework.tracing.summary import describe_summary
 
@@ -84,7 +83,7 @@ def _head(data: ReportData) -> Html:
     record = data.record
     status = str(record.get("status"))
     prompts = [str(request.get("prompt")) for request in data.requests]
-    first = quote(prompts[0], 200) if prompts else "no request was reached"
+    first = shorten(prompts[0]) if prompts else "no request was reached"
     more = f" and {len(prompts) - 1} more" if len(prompts) > 1 else ""
     return tag(
         "header",
@@ -92,6 +91,10 @@ def _head(data: ReportData) -> Html:
         tag("p", first, more),
         tag("p", f"{record.get('started')} to {record.get('ended')}, folder {data.folder.name}", class_="dim small"),
     )
+
+
+def shorten(prompt: str, limit: int = 200) -> str:
+    return prompt if len(prompt) <= limit else prompt[: limit - 3] + "..."
 
 
 def _pipeline(data: ReportData) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from framework.report.charts import Bar, Block, bars, lane, legend, stacked
 from framework.report.data import ReportData
 from framework.report.markup import Html, fold, join, table, tag
-from framework.report.phrases import format_bytes, format_seconds
+from framework.report.phrases import format_bytes, format_exact, format_seconds
 from framework.report.style import NUM_COLORS, color
 from framework.tracing.spans import COMPUTE, COPY, HOST, READER, STAGES, STALL, Interval, Span
 
 STALL_FILL = "var(--bad)"
+MAX_HEADROOM = 3.0  # a line above that many times the peak is drawn at the upper edge, saying its value
 REST = "activations and the rest"
 
 
@@ -53,7 +54,7 @@ def memory_chart(data: ReportData) -> Html:
     peak, foretold = data.peak_bytes(), data.foretold
     top = max(float(peak or 0), *(float(sum(row)) for row in zip(*series.values(), strict=True)), 1.0)
     lines = _memory_lines(data, peak, foretold.peak_bytes if foretold else None, top)
-    top = max([top, *(value for _, value, _ in lines)]) * 1.05
+    top = max(top, *(min(value, MAX_HEADROOM * top) for _, value, _ in lines), top) * 1.05
     entries = [(color(number), _entry(name, series[name])) for number, name in enumerate(series)]
     return join(
         [
@@ -98,10 +99,10 @@ def layer_timeline(data: ReportData) -> Html:
         return tag("p", "Run with --trace to see each layer, each copy and each wait.", class_="dim")
     whole = data.window or (0.0, max(span.end_s for span in data.spans))
     fills = {name: color(n) for n, name in enumerate(_owners(data.spans)[:NUM_COLORS])}
-    parts = [tag("h3", f"All requests, {format_seconds(whole[1] - whole[0])}"), _lanes(data.spans, whole, fills)]
+    parts = [tag("h3", f"All requests, {format_exact(whole[1] - whole[0])}"), _lanes(data.spans, whole, fills)]
     step = _one_step(data.spans)
     if step is not None:
-        title = f"{step.stage}, {step.name}: {format_seconds(step.seconds)}"
+        title = f"{step.stage}, {step.name}: {format_exact(step.seconds)}"
         parts += [tag("h3", title), _lanes(data.spans, (step.start_s, step.end_s), fills)]
     entries = [(fill, name) for name, fill in fills.items()] + [(STALL_FILL, "waiting for a copy")]
     return join([*parts, legend(entries), fold("The longest layers and waits", _slowest(data.spans))])
@@ -120,7 +121,7 @@ def _lanes(spans: Sequence[Span], window: Interval, fills: dict[str, str]) -> Ht
 def _block(span: Span, fills: dict[str, str]) -> Block:
     size = f", {format_bytes(span.size_bytes)}" if span.size_bytes else ""
     fill = STALL_FILL if span.kind == STALL else fills.get(span.component or "", "var(--ghost)")
-    return Block(span.start_s, span.end_s, fill, f"{span.name}: {_exact(span.seconds)}{size}")
+    return Block(span.start_s, span.end_s, fill, f"{span.name}: {format_exact(span.seconds)}{size}")
 
 
 def _owners(spans: Sequence[Span]) -> list[str]:
@@ -145,7 +146,7 @@ def _slowest(spans: Sequence[Span]) -> Html:
             seconds, count, size = work.get((span.kind, span.name), (0.0, 0, 0))
             work[span.kind, span.name] = (seconds + span.seconds, count + 1, size + (span.size_bytes or 0))
     rows = [
-        (kind, name, _exact(seconds), count, format_bytes(size) if size else "")
+        (kind, name, format_exact(seconds), count, format_bytes(size) if size else "")
         for (kind, name), (seconds, count, size) in sorted(work.items(), key=lambda item: -item[1][0])[:20]
     ]
     return table(("kind", "what", "time", "times", "bytes"), rows)
@@ -225,14 +226,9 @@ def _fact(name: str, value: object) -> object:
 
 
 def _axis(start: float, end: float, label: str) -> Html:
-    return tag("div", tag("span", _exact(start)), tag("span", label), tag("span", _exact(end)), class_="axis")
-
-
-def _exact(seconds: float) -> str:
-    """A time that may be very short: `12.3 us`, `4.56 ms`, else as everywhere."""
-    if seconds == 0 or seconds >= 1:
-        return format_seconds(seconds) if seconds else "0 s"
-    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
+    return tag(
+        "div", tag("span", format_exact(start)), tag("span", label), tag("span", format_exact(end)), class_="axis"
+    )
 
 
 def trail(lines: Iterator[str]) -> Html:

@@ -23,6 +23,15 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def format_exact(seconds: float) -> str:
+    """Return a duration that may be very short: `12.3 us`, `4.56 ms`, else as `format_seconds`."""
+    if seconds == 0:
+        return "0 s"
+    if seconds >= 1:
+        return format_seconds(seconds)
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
+
+
 def quote(text: str, limit: int | None = None) -> str:
     """Return `text` in quotes on one line, control characters escaped, shortened to `limit` characters."""
     if limit is not None and len(text) > limit:

@@ -8,7 +8,6 @@ from urllib.parse import quote as url_quote
 
 from framework.report.data import ReportData
 from framework.report.markup import Html, empty, join, tag
-from framework.report.phrases import quote
 
 TYPES = {
     ".png": "image/png",
@@ -28,7 +27,7 @@ def results(data: ReportData) -> Html:
     left = MAX_ALL_BYTES
     parts = []
     for number, request in enumerate(data.requests):
-        prompt = tag("p", f"{number + 1}: ", quote(str(request.get("prompt"))), class_="prompt")
+        prompt = tag("p", f"{number + 1}: ", str(request.get("prompt")), class_="prompt")
         figures = []
         for output in request.get("outputs") or ():
             figure, used = _figure(data.folder, output, left)
@@ -63,7 +62,7 @@ def _figure(folder: Path, output: Mapping[str, Any], left: int, caption: str | N
     except OSError:
         return tag("figure", tag("figcaption", inside, " is not there any more")), 0
     if kind is None:
-        return tag("figure", tag("figcaption", link, note)), 0
+        return tag("figure", tag("figcaption", link, " ", note)), 0
     embedded = size <= min(MAX_INSIDE_BYTES, left)
     source = f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}" if embedded else url_quote(inside)
     if kind.startswith("video/"):
@@ -71,7 +70,7 @@ def _figure(folder: Path, output: Mapping[str, Any], left: int, caption: str | N
     else:
         shown = empty("img", src=source, alt=caption or inside, loading="lazy")
     class_ = "pixel" if _is_small(path) else None
-    return tag("figure", shown, tag("figcaption", link, note), class_=class_), size if embedded else 0
+    return tag("figure", shown, tag("figcaption", link, " ", note), class_=class_), size if embedded else 0
 
 
 def _is_small(path: Path) -> bool:

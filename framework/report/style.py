@@ -20,6 +20,7 @@ outline:3px solid var(--accent);outline-offset:2px}
 nav{display:flex;flex-wrap:wrap;gap:.2rem 1rem;margin:.6rem 0;font-size:.95rem}nav a{padding:.25rem 0}
 .dim{color:var(--dim)}.small{font-size:.875rem}.status{font-weight:600}
 .done{color:var(--good)}.failed,.refused{color:var(--bad)}.interrupted{color:var(--warn)}
+.prompt{white-space:pre-wrap}
 .answers{display:grid;gap:.7rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,19rem),1fr))}
 .answers>div{background:var(--card);border-radius:.5rem;padding:.7rem .9rem}.answers h3{margin:0 0 .2rem}
 .media{display:grid;gap:.8rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,16rem),1fr))}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from framework.report.phrases import format_bytes, format_seconds
+from framework.report.phrases import format_bytes, format_exact
 from framework.tracing.spans import (
     COMPUTE,
     COPY,
@@ -91,17 +91,17 @@ def summarize(
 def describe_summary(summary: TraceSummary) -> str:
     """Return the one line."""
     kind = "virtual " if summary.virtual else ""
-    parts = [f"{kind}{format_seconds(summary.seconds)}, of which computing {_share(summary.compute_s, summary)}"]
+    parts = [f"{kind}{format_exact(summary.seconds)}, of which computing {_share(summary.compute_s, summary)}"]
     if summary.copied_bytes:
         hidden = "" if summary.hidden_share is None else f", {_percent(summary.hidden_share)} hidden"
-        parts.append(f"copied {format_bytes(summary.copied_bytes)} in {format_seconds(summary.copy_s)}{hidden}")
+        parts.append(f"copied {format_bytes(summary.copied_bytes)} in {format_exact(summary.copy_s)}{hidden}")
     else:
         parts.append("nothing copied")
-    causes = [f"{name} {format_seconds(seconds)}" for name, seconds in list(summary.stalls.items())[:MAX_CAUSES]]
+    causes = [f"{name} {format_exact(seconds)}" for name, seconds in list(summary.stalls.items())[:MAX_CAUSES]]
     more = len(summary.stalls) - MAX_CAUSES
     causes += [f"{more} more"] if more > 0 else []
-    parts.append(f"stalls {format_seconds(summary.stall_s)}" + (f" ({', '.join(causes)})" if causes else ""))
-    parts.append(f"host {format_seconds(summary.host_s)}")
+    parts.append(f"stalls {format_exact(summary.stall_s)}" + (f" ({', '.join(causes)})" if causes else ""))
+    parts.append(f"host {format_exact(summary.host_s)}")
     if summary.idle_bus_share is not None:
         parts.append(f"bus idle {_percent(summary.idle_bus_share)}")
     return "trace: " + "; ".join(parts)

@@ -20,9 +20,11 @@ from framework.tracing.ranges import Ranges
 from framework.tracing.spans import COMPUTE, COPY, HOST, MOVE, READER, STAGES, STALL, USES, WAIT, WORK, Interval, Span
 
 MAX_CAUSES = 256  # events that may still be waited for
+OUTER = {"request": -3, "stage": -2, "step": -1}  # spans of one length: the outer one comes first
 MIN_WAIT_S = 1e-7  # shorter ones are the clock's own
 Label = tuple[str | None, str | None]  # component, layer
 Pending = tuple[Stamp, Stamp, dict[str, Any]]
+Section = tuple[Stamp, Stamp, str, Label, str | None, int | None]
 
 
 class Tracer:
@@ -46,6 +48,8 @@ class Tracer:
         self._labels: dict[str, Any] = {}
         self._pending: deque[Pending] = deque()
         self._section: tuple[Stamp, Label] | None = None
+        self._sections: list[Section] = []
+        self._waited_for: Label | None = None
         self._stack: list[Label] = []
         self._causes: dict[int, tuple[EventHandle, Label]] = {}
         self._last_copy: Label = (None, None)
@@ -104,10 +108,9 @@ class Tracer:
             return
         began, label = self._section
         stamp = self.clock.stamp(self._compute)
-        component, layer = cause
-        name = f"waits for {_name(cause) or 'a copy'}"
-        self._add(began, stamp, track=COMPUTE, kind=STALL, name=name, **self._where(component, layer))
+        self._sections.append((began, stamp, STALL, cause, self._stage, self._labels.get("step")))
         self._section = (stamp, label)
+        self._waited_for = cause
 
     def host_waited(self, started_s: float) -> None:
         ended_s = self.clock.host_s()
@@ -119,12 +122,18 @@ class Tracer:
     # The layers
 
     @contextmanager
-    def layers(self, modules: Mapping[str, nn.Module], paths: Mapping[str, tuple[str, ...]]) -> Iterator[None]:
-        """In this block the calls of components and of the layers under `paths` (by component) are told apart."""
+    def layers(
+        self, modules: Mapping[str, nn.Module], paths: Mapping[str, tuple[str, ...]], compiled: bool = False
+    ) -> Iterator[None]:
+        """In this block the calls of components and of the layers under `paths` (by component) are told apart.
+
+        `compiled`: some of them are, so that hooks have to be kept out of that, which costs some microseconds each.
+        """
         handles = []
+        apart: Callable[[Any], Any] = uncompiled if compiled else _itself
         for label, module in labelled(modules, paths):
-            handles.append(module.register_forward_pre_hook(uncompiled(self._entering(label))))
-            handles.append(module.register_forward_hook(uncompiled(self._leaving), always_call=True))
+            handles.append(module.register_forward_pre_hook(apart(self._entering(label))))
+            handles.append(module.register_forward_hook(apart(self._leaving), always_call=True))
         try:
             yield
         finally:
@@ -152,10 +161,14 @@ class Tracer:
         if self._section is None:
             return
         began, running = self._section
+        following = label if label is not None else self._stack[-1] if self._stack else (None, None)
+        waited_for, self._waited_for = self._waited_for, None
+        if label is not None and label == waited_for:  # the layer's own wait was just before: nothing ran since
+            self._section = (began, following)
+            return
         now = self.clock.stamp(self._compute)
-        name = _name(running) or self._stage or "?"
-        self._add(began, now, track=COMPUTE, kind=WORK, name=name, **self._where(*running))
-        self._section = (now, label if label is not None else self._stack[-1] if self._stack else (None, None))
+        self._sections.append((began, now, WORK, running, self._stage, self._labels.get("step")))
+        self._section = (now, following)
 
     # The events
 
@@ -210,7 +223,7 @@ class Tracer:
             self._kernels = list(self.clock.kernels())
             self._take_moves(self.clock)
             self.clock.stop()
-        self.spans.sort(key=lambda span: (span.start_s, -span.end_s))
+        self.spans.sort(key=lambda span: (span.start_s, -span.end_s, OUTER.get(span.kind, 0)))
         ends = [span.end_s for span in self.spans if span.track in (STAGES, COMPUTE)]
         self._platform, self._pending = None, deque()
         if self._traced is not None:
@@ -276,6 +289,12 @@ class Tracer:
 
     def _resolve(self) -> None:
         """Turn what the device has reached into spans; stamps are done in their order on each stream."""
+        for began, ended, kind, label, stage, step in self._sections:
+            name = _name(label) or (stage or "?" if kind == WORK else "a copy")
+            where = {"component": label[0], "layer": label[1], "stage": stage, "step": step}
+            name = name if kind == WORK else f"waits for {name}"
+            self._add(began, ended, track=COMPUTE, kind=kind, name=name, **where)
+        self._sections.clear()
         left: deque[Pending] = deque()
         for began, ended, values in self._pending:
             end = self.clock.read_end(ended)
@@ -308,6 +327,10 @@ def labelled(
                 continue
             for name, layer in stack.named_children():
                 yield (component, f"{path}.{name}"), layer
+
+
+def _itself(hook: Any) -> Any:
+    return hook
 
 
 def _name(label: Label) -> str:
