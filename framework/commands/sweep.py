@@ -34,7 +34,7 @@ OWN = frozenset(
         "max_failures", "engine", "prompts",
     }
 )  # fmt: skip
-ACCEPTED = COMPOSING | OWN
+ACCEPTED = (COMPOSING - {"cfg", "info"}) | OWN
 Say = Callable[[str], None]
 
 

@@ -1,7 +1,7 @@
 """Weights that stay loaded between the runs of one process. Imports torch."""
 
 import gc
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from framework.platforms import Platform
 from framework.runtime.load_key import can_be_kept, load_key
@@ -10,6 +10,9 @@ from framework.runtime.prompt_cache import PromptCache
 from framework.runtime.store import ComponentStore
 from framework.runtime.weight_edits import WeightEdits
 from framework.spec import RunSpec
+
+STATIC = ("cpu", "sim")
+"""Devices that are planned by their profile, whatever is on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +32,35 @@ class Warm:
     def __init__(self) -> None:
         self._key: str | None = None
         self._loaded: Loaded | None = None
+        self._asked: tuple[object, ...] | None = None
+        self._decided: RunSpec | None = None
+
+    def decision(self, spec: RunSpec) -> RunSpec | None:
+        """Return `spec` decided as the last run was, where the same was asked of the planner; None: decide anew.
+
+        Kept weights would then count as memory that others hold, so they are given up on a device that tells.
+        """
+        if self._loaded is None or self._decided is None:
+            return None
+        if _asked(spec) == self._asked:
+            then = self._decided
+            return replace(spec, placements=then.placements, numerics=then.numerics, plan=then.plan, planned=False)
+        if self._loaded.platform.kind not in STATIC:
+            self.close()
+        return None
 
     def find(self, spec: RunSpec) -> Loaded | None:
-        """Return what is loaded for `spec`; where that is nothing, whatever is loaded is given up."""
+        """Return what is loaded for the decided `spec`; where that is nothing, whatever is loaded is given up."""
         if self._loaded is not None and can_be_kept(spec) and load_key(spec) == self._key:
             return self._loaded
         self.close()
         return None
 
-    def keep(self, spec: RunSpec, loaded: Loaded) -> None:
-        """Have `loaded` ready for the next run of `spec`'s load key."""
+    def keep(self, asked: RunSpec, spec: RunSpec, loaded: Loaded) -> None:
+        """Have `loaded` ready for the next run of the load key of `spec`, to which `asked` was decided."""
         if can_be_kept(spec):
             self._key, self._loaded = load_key(spec), loaded
+            self._asked, self._decided = _asked(asked), spec
 
     def close(self) -> None:
         """Give up what is loaded, and its memory."""
@@ -54,4 +74,11 @@ class Warm:
 
     def forget(self) -> None:
         """Keep nothing of a run that failed, in whatever state it is."""
-        self._key = self._loaded = None
+        self._key = self._loaded = self._asked = self._decided = None
+
+
+def _asked(spec: RunSpec) -> tuple[object, ...]:
+    """What a plan depends on: the load key before it, and sizes; steps only where they decide placements."""
+    steps = [request.num_inference_steps for request in spec.requests] if spec.planned else []
+    sizes = [(one.height, one.width, one.num_frames, one.num_outputs, one.guidance_scale) for one in spec.requests]
+    return (load_key(spec), spec.planned, *steps, *sizes)

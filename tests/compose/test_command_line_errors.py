@@ -24,10 +24,10 @@ CASES = {
     "pipeline=/config": "(from the command line: pipeline=/config): pipeline: '/config' is not the name of a "
     "pipeline file",
     "pipeline=null": "(from the command line: pipeline=null): pipeline: 'null' is not the name of a pipeline file",
-    "seed=1,2": "(from the command line: seed=1,2): seed: several values for one run; a list is written [a,b]; sweeps "
-    "are not part of this version",
+    "seed=1,2": "(from the command line: seed=1,2): seed: several values for one run; a list is written [a,b]; many "
+    "runs are started with `framework sweep`",
     "seed=range(3)": "(from the command line: seed=range(3)): seed: several values for one run; a list is written "
-    "[a,b]; sweeps are not part of this version",
+    "[a,b]; many runs are started with `framework sweep`",
     "seed=[1": "(from the command line: seed=[1): seed: the value cannot be read; quote it twice, as in "
     "key='\"a, b\"', if it is text",
     "digits": "(from the command line: digits): expected key=value, got 'digits'",
@@ -94,7 +94,7 @@ def test_a_choice_of_prompts_is_text_in_a_run_and_a_sweep_in_a_multirun() -> Non
     words = ["prompt=choice(a cat, a dog)"]
     assert compose(words).requests[0].prompt == "choice(a cat, a dog)"
     assert compose(["prompt=a cat, a dog"], Flags(multirun=True)).requests[0].prompt == "a cat, a dog"
-    with pytest.raises(ConfigError, match="prompt: several values for one run; sweeps are not part of this version"):
+    with pytest.raises(ConfigError, match="prompt: several values for one run; use `framework sweep`"):
         compose(words, Flags(multirun=True))
 
 

@@ -15,9 +15,10 @@ from framework.compose.schema import inline_schema, load_schema
 from framework.compose.text import is_path_key, is_text_key
 from framework.compose.yaml_file import read_document
 from framework.paths import CONF, EMBEDDED_MODELS, SCHEMAS
+from framework.sweep.plan import plan_sweep
 
 FILES = sorted(path for group in GROUPS for path in (CONF / group).glob("*.yaml"))
-START = "python -m framework run"
+START = re.compile(r"python -m framework (?:run|sweep)\b")
 NAMES = [f"{path.parent.name}/{path.stem}" for path in FILES]
 
 
@@ -25,9 +26,9 @@ PIPELINES = [path for path in FILES if path.parent.name == "pipeline"]
 
 
 def command_of(file: Path) -> list[str]:
-    """The words after `run` in the head of a file."""
-    line = next(line for line in file.read_text(encoding="utf-8").splitlines() if START in line)
-    return shlex.split(line.partition(START)[2])
+    """The words after `run` or `sweep` in the head of a file."""
+    line = next(line for line in file.read_text(encoding="utf-8").splitlines() if START.search(line))
+    return shlex.split(START.split(line)[1])
 
 
 def shape_of(pipeline: Path) -> tuple[object, ...]:
@@ -69,9 +70,12 @@ def test_every_head_has_a_schema_a_command_and_an_override_that_work(file: Path)
     schema = next(line.partition("$schema=")[2] for line in lines if "yaml-language-server" in line)
     assert (file.parent / schema).resolve() == SCHEMAS / f"{'config' if file.parent == CONF else file.parent.name}.json"
     example = next(re.split(r"for example: ", line)[1] for line in lines if "for example: " in line)
-    words, _ = parse([*command_of(file), *shlex.split(example)], [])
+    words, flags = parse([*command_of(file), *shlex.split(example)], ["dry_run"])
     assert file.parent == CONF or file.stem in ("digits", "none") or f"{file.parent.name}={file.stem}" in words
-    compose(words)
+    if file.parent.name == "sweep" and file.stem != "none":
+        assert not any(job.refusal for job in plan_sweep(words, flags, lambda spec: None).jobs)
+    else:
+        compose(words)
     assert any("ownload" in line or "checkpoint" in line for line in lines)
 
 
