@@ -3,7 +3,7 @@
 import gc
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from framework.errors import ConfigError, FrameworkError, Interrupted, Origin, PlanError, Problem
@@ -20,15 +20,16 @@ from framework.runtime.budget import bounded, refuse_before_loading
 from framework.runtime.context import Writer
 from framework.runtime.deciding import decide
 from framework.runtime.determinism import prepared_environment
-from framework.runtime.events import EventBus, RunFinished, RunStarted
+from framework.runtime.events import EventBus, Note, PlanMade, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
 from framework.runtime.numerics import denoisers_of, refuse_incapable, run_numerics
 from framework.runtime.placing import make_placed, reads_of
 from framework.runtime.residency import effective_placements
 from framework.runtime.scheduler import RunResult, run_requests
 from framework.runtime.step_cache import StepCaches
+from framework.runtime.warm import Loaded, Warm
 from framework.runtime.weight_edits import WeightEdits
-from framework.spec import EMPTY, PipelineSpec, RequestSpec, RunSpec
+from framework.spec import EMPTY, PipelineSpec, Placement, RequestSpec, RunSpec
 
 REFUSED = (ConfigError.exit_code, PlanError.exit_code)  # nothing was computed
 
@@ -41,17 +42,19 @@ def execute(
     *,
     interrupts: Interrupts | None = None,
     keep: Sequence[str] = (),
+    warm: Warm | None = None,
 ) -> RunResult:
     """Check, load and run `spec`; the last event is always `RunFinished`.
 
-    SIGINT and SIGTERM end the run as `Interrupted` within two seconds. Raises whatever ended the run.
+    `warm` keeps the weights for the next run that it is given to. SIGINT and SIGTERM end the run as `Interrupted`
+    within two seconds. Raises whatever ended the run.
     """
     started = time.perf_counter()
     status, message = "failed", None
     gc.freeze()  # what is here already, all of diffusers, need not be searched at the end
     try:
         with interruptible(interrupts) as chosen:
-            result = _execute(spec, graph, events, writer, chosen, keep)
+            result = _execute(spec, graph, events, writer, chosen, keep, warm)
         status = "done"
         return result
     except (Interrupted, KeyboardInterrupt) as error:
@@ -64,6 +67,8 @@ def execute(
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise
     finally:
+        if warm is not None and status != "done":
+            warm.forget()
         gc.collect()  # hooked modules are cycles, and the next run in this process needs their memory
         gc.unfreeze()
         events.emit(RunFinished(status, time.perf_counter() - started, message))
@@ -76,29 +81,41 @@ def _execute(
     writer: Writer | None,
     interrupts: Interrupts,
     keep: Sequence[str],
+    warm: Warm | None,
 ) -> RunResult:
     check_requests(spec.pipeline, spec.requests, spec.provenance)
-    spec = decide(spec, graph, events)
-    platform = make_platform(spec.device, spec.config.get("hardware"))
+    asked, again = spec, warm.decision(spec) if warm is not None else None
+    spec = again or decide(spec, graph, events)
+    kept = warm.find(spec) if warm is not None else None
+    platform = kept.platform if kept is not None else make_platform(spec.device, spec.config.get("hardware"))
     _check_generators(spec.requests, platform.kind)
     events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(platform.device)))
     interrupts.check()
     with prepared_environment(spec.numerics.deterministic), bounded(platform, spec.budget) as budgets:
-        return _load_and_run(spec, graph, events, writer, interrupts, keep, platform, budgets)
+        placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
+        refuse_incapable(spec, graph, placements, platform.kind)
+        if kept is None:
+            loaded = _load(spec, graph, placements, events, interrupts, platform, budgets)
+        else:
+            loaded = kept
+            events.emit(Note("the weights are those of the run before, where they were"))
+        if again is not None and spec.plan is not None:
+            events.emit(PlanMade(spec.plan, tuple(asdict(placement) for placement in spec.placements.values())))
+        result = _run_loaded(spec, graph, events, writer, interrupts, keep, loaded)
+    if warm is not None:
+        warm.keep(asked, spec, loaded)
+    return result
 
 
-def _load_and_run(
+def _load(
     spec: RunSpec,
     graph: Graph,
+    placements: Mapping[str, Placement],
     events: EventBus,
-    writer: Writer | None,
     interrupts: Interrupts,
-    keep: Sequence[str],
     platform: Platform,
     budgets: Budgets,
-) -> RunResult:
-    placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
-    refuse_incapable(spec, graph, placements, platform.kind)
+) -> Loaded:
     refuse_before_loading(spec.pipeline, graph, placements, platform, budgets, spec.numerics.quantize)
     placed = make_placed(spec.pipeline, graph, placements, platform, budgets)
     store = load_store(
@@ -112,8 +129,20 @@ def _load_and_run(
         uses=reads_of(spec.pipeline, spec.requests),
         quantized=spec.numerics.quantize,
     )
-    edits = WeightEdits(store, placed)
-    edits.apply(spec.loras)
+    return Loaded(platform, store, placed, WeightEdits(store, placed))
+
+
+def _run_loaded(
+    spec: RunSpec,
+    graph: Graph,
+    events: EventBus,
+    writer: Writer | None,
+    interrupts: Interrupts,
+    keep: Sequence[str],
+    loaded: Loaded,
+) -> RunResult:
+    store = loaded.store
+    loaded.edits.apply(spec.loras)
     caches = StepCaches(spec.numerics.step_cache, store, denoisers_of(spec, store))
     with run_numerics(spec, store, events):
         return run_requests(
@@ -124,8 +153,9 @@ def _load_and_run(
             writer,
             interrupts=interrupts,
             keep=keep,
-            placed=placed,
-            edits=edits,
+            prompt_cache=None if spec.prompt_cache_disk else loaded.prompt_cache,
+            placed=loaded.placed,
+            edits=loaded.edits,
             caches=caches,
         )
 
