@@ -9,13 +9,13 @@ from typing import Any
 from framework.errors import ConfigError, StageError
 from framework.outputs.atomic import atomic_path
 from framework.outputs.read_record import read_record
-from framework.sweep.state import DONE, FAILED, INTERRUPTED, PENDING, REFUSED, State
+from framework.sweep.state import DONE, FAILED, INTERRUPTED, PENDING, REFUSED, RUNNING, State
 from framework.sweep.words import show
 
 FILE_NAME = "results.csv"
 FIRST = ("job", "status", "attempts", "device", "seconds")
 LAST = ("device_peak_bytes", "host_peak_bytes", "output", "frames_sha256", "folder", "error")
-ORDER = (DONE, FAILED, REFUSED, INTERRUPTED, PENDING)
+ORDER = (DONE, FAILED, REFUSED, INTERRUPTED, RUNNING, PENDING)
 REFUSED_CODE, FAILED_CODE = 3, StageError.exit_code
 
 

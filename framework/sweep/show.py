@@ -87,7 +87,8 @@ class Table:
 
     def ended(self, job: Job, state: State, again: bool) -> None:
         self._places.pop(job.name, None)
-        self._ended.append(job.name)
+        if not again:
+            self._ended.append(job.name)
         if state.status != DONE:
             self._console.print(job_line(job, state, again))
 

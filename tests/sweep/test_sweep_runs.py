@@ -53,11 +53,11 @@ def test_24_jobs_of_every_kind(
     conf = tmp_path / "conf" / "experiment"
     conf.mkdir(parents=True)
     (conf / "trouble.yaml").write_text(TROUBLE)
-    kinds = ["good 1", "good 2", "good 3", "raise", "exit", "kill", "hang", "memory"]
-    words = [f"prompt=choice({','.join(kinds)})", "seed=range(0,3)", "sweep.job_limit_s=60"]
+    prompts = [*(f"good {number}" for number in range(18)), "raise", "raise again", "exit", "kill", "hang", "memory"]
+    words = [f"prompt=choice({','.join(prompts)})", "seed=3", "sweep.job_limit_s=120"]
     start = ["experiment=trouble", "--config-dir", str(conf.parent), "--devices", devices]
     assert sweep(*words, *start) == 4
-    expected = ["done"] * 9 + ["failed"] * 15
+    expected = ["done"] * 18 + ["failed"] * 6
     assert [state["status"] for state in states().values()] == expected
     for _ in range(2):
         before = [len(state["attempts"]) for state in states().values()]
