@@ -158,9 +158,9 @@ class Rig:
         return self.store or self.load()
 
     def make(self, *requests: RequestSpec) -> list[Tensor]:
-        """Run requests on what is loaded and return their pictures."""
+        """Run requests on what is loaded, without recovery, and return their pictures: a plan fits or it fails."""
         store = self.loaded()
-        spec = spec_builders.run_spec(self.subject.spec, *requests)
+        spec = spec_builders.run_spec(self.subject.spec, *requests, recover=None)
         bus = EventBus(self._watch)
         result = run_requests(spec, self.subject.graph, store, bus, keep=("frames",), placed=self.placed)
         return [request.values["frames"].data for request in result.requests]
@@ -168,7 +168,6 @@ class Rig:
     def run(self, requests: tuple[RequestSpec, ...] | None = None) -> Outcome:
         """Load, make the subject's own requests or those given, and sum up."""
         self.outcome.frames = self.make(*(self.subject.requests if requests is None else requests))
-        self.outcome.peak_bytes = self.world.devices[0].ledger.peak_bytes
         for move in self.world.moves:
             if move.component is not None:
                 self.outcome.moved_bytes[move.component] += move.size_bytes
@@ -208,6 +207,7 @@ class Rig:
             assert self.platform.held_bytes == self._formula_bytes(), event
             self.outcome.num_formulas += 1
         if isinstance(event, MemoryMeasured):
+            self.outcome.peak_bytes = max(self.outcome.peak_bytes, event.device_peak_bytes or 0)
             for component, by_direction in event.moved_bytes.items():
                 self.outcome.counted_bytes[component] += sum(by_direction.values())
         if isinstance(event, RequestFinished):
