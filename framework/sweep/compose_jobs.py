@@ -80,12 +80,10 @@ def compose_jobs(
         except FrameworkError as error:
             problems += error.problems if isinstance(error, ConfigError) else [Problem("", str(error))]
             job = _refused(fixed, assignments, str(error))
-        if job.identity not in jobs:
-            numbered = replace(job, number=len(jobs) + 1)
-            jobs[job.identity] = _weighed(numbered, slots, sizes, prepare)
+        jobs.setdefault(job.identity, replace(job, number=len(jobs) + 1))
     if some and all(job.spec is None for job in jobs.values()):
         raise ConfigError(dict.fromkeys(problems))
-    return list(jobs.values())
+    return [_weighed(job, slots, sizes, prepare) for job in jobs.values()]
 
 
 def _job(fixed: Sequence[str], assignments: Sequence[Assignment], composer: Composer, slots: Slots) -> Job:

@@ -3,7 +3,7 @@
 from framework.errors import FrameworkError, LoadError, PlanError
 from framework.graph import Graph, build_graph
 from framework.loading.index import read_configs, read_index
-from framework.loading.source import locate_model
+from framework.loading.source import is_hub_name, locate_model
 from framework.outputs.hashing import config_sha256
 from framework.planning.facts import ComponentSizes
 from framework.planning.inventory import inventory
@@ -20,17 +20,28 @@ Sizes = dict[str, dict[str, ComponentSizes]]
 def refusal_of(spec: RunSpec, jobs_per_device: int = 1, known: Sizes | None = None) -> str | None:
     """Return why `spec` cannot run on its device, None where nothing known speaks against it.
 
-    Looks for the checkpoint, asks the family about the requests, and weighs what the placements keep on the device at
-    the least against its memory, of which each of `jobs_per_device` has an equal share. Streamed components,
+    Asks the family about the requests where the checkpoint is here, and weighs what the placements keep on the device
+    at the least against its memory, of which each of `jobs_per_device` has an equal share. Streamed components,
     activations and quantised weights count nothing here, so a job that passes may still not fit.
     """
     try:
-        locate_model(spec.pipeline.model, spec.pipeline.hints)
-        _check_requests(spec)
+        if _is_here(spec):
+            _check_requests(spec)
         _check_memory(spec, jobs_per_device, {} if known is None else known)
     except FrameworkError as error:
         return str(error)
     return None
+
+
+def _is_here(spec: RunSpec) -> bool:
+    """Whether the checkpoint is on this machine; one that could be fetched need not be. Raises `LoadError`."""
+    try:
+        locate_model(spec.pipeline.model, spec.pipeline.hints)
+    except LoadError:
+        if is_hub_name(spec.pipeline.model.source):
+            return False
+        raise
+    return True
 
 
 def _check_requests(spec: RunSpec) -> None:

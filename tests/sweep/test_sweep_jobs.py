@@ -115,6 +115,23 @@ def test_a_share_of_a_device_must_hold_what_a_job_keeps_there() -> None:
     assert job.refusal.startswith("2 jobs share a device: the weights that stay on the device")
 
 
+def test_a_checkpoint_that_is_not_here_is_weighed_by_its_sheet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run on a laptop tells which jobs would fit the card, and fetches nothing."""
+    words = ["pipeline=wan2", "prompt=x", "component_residency.dit=layerwise-offload,resident", "device=sim"]
+    jobs = plan(*words, devices="sim:1").jobs
+    assert jobs[0].refusal is None
+    assert "the weights that stay on the device (transformer, transformer_2" in str(jobs[1].refusal)
+    (job,) = plan("pipeline.model.source=/nowhere/at/all").jobs
+    assert "the folder '/nowhere/at/all' does not exist" in str(job.refusal)
+
+
+def test_nothing_is_fetched_for_a_sweep_before_all_jobs_are_composed() -> None:
+    asked: list[object] = []
+    with pytest.raises(ConfigError):
+        plan_sweep(["request.heigth=1", "seed=1,2"], Flags(devices="none:1"), asked.append)
+    assert asked == []
+
+
 def test_what_the_family_refuses_is_known_without_loading() -> None:
     (job,) = plan("request.height=33").jobs
     assert job.refusal is not None
