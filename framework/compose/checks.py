@@ -1,4 +1,4 @@
-"""Checks that a schema cannot say: what is required, what this version cannot do yet, and what must agree. No torch."""
+"""Checks that a schema cannot say: what is required, and what must agree. No torch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -10,15 +10,6 @@ from framework.registry import FAMILIES, STAGES
 Locate = Callable[[str], str]
 
 WHOLE = "diffusers_pipeline"  # the backend that reads its components from the checkpoint's own index
-
-PENDING: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "preview": ((None, {}), "previews need the step callback"),
-    "output.report": ((None, False), "there is no report yet"),
-    "output.trace": ((None, False), "there is no trace yet"),
-    "log.level": ((None, "info"), "the log has one level"),
-    "log.nvtx": ((None, False), "profiler ranges come with traces"),
-}
-"""Keys of KEYS that are checked but have no effect yet: the values that mean nothing, and what is missing."""
 
 
 def check_required(data: Mapping[str, Any], locate: Locate) -> None:
@@ -47,7 +38,6 @@ def cross_problems(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]
     pipeline = data["pipeline"]
     yield from _backend(pipeline, locate)
     yield from _components(pipeline, locate)
-    yield from _pending(data, locate)
     yield from _sweeping(data, locate)
     yield from _without_counterpart(data, locate)
 
@@ -90,17 +80,6 @@ def _components(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem
         if (component or {}).get("device") is not None:
             key = f"pipeline.components.{name}.device"
             yield Problem(key, "not part of this version: all run on the device of the run", locate(key), "use device")
-
-
-def _pending(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
-    for key, (harmless, missing) in PENDING.items():
-        value: Any = data
-        for part in key.split("."):
-            value = (value or {}).get(part)
-        said = {name: inner for name, inner in value.items() if inner is not None} if isinstance(value, dict) else value
-        if said not in harmless:
-            for leaf in (f"{key}.{name}" for name in said) if isinstance(said, dict) else (key,):
-                yield Problem(leaf, f"not part of this version: {missing}", locate(leaf), "remove it")
 
 
 def _sweeping(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
