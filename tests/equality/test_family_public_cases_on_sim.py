@@ -33,7 +33,7 @@ OFFLOADS = ("component-offload", "layerwise-offload")
 def subject_of(name: str, folder: Path, dtype: str = "float32") -> Subject:
     spec = family_pipeline(CASES[name], lambda _: folder)
     spec = replace(spec, model=ModelSpec(source=spec.model.source, dtype=dtype))
-    return Subject(spec, build_graph(spec), (family_request(CASES[name], ""),))
+    return Subject(spec, build_graph(spec), (family_request(CASES[name], "", num_inference_steps=1),))
 
 
 def dtypes(rig: Rig) -> dict[str, torch.dtype]:
@@ -62,7 +62,7 @@ def skipping(subject: Subject, plan: Plan) -> list[Tensor]:
 @pytest.mark.parametrize("name", ["sd3", pytest.param("sana", marks=pytest.mark.slow)])
 def test_oc02_blocks_that_are_left_out_in_some_steps(name: str, tiny_folder: Folder) -> None:
     subject = subject_of(name, tiny_folder(CASES[name].tiny))
-    subject = replace(subject, requests=(replace(subject.requests[0], num_inference_steps=4),))
+    subject = replace(subject, requests=(replace(subject.requests[0], num_inference_steps=3),))
     expected = skipping(subject, Plan("resident"))
     for mode in OFFLOADS:
         assert same(skipping(subject, Plan(mode, prefetch="2")), expected)
@@ -134,7 +134,7 @@ def test_me02_an_encoder_whose_config_names_no_dtype_is_loaded_in_the_configured
     rig.close()
 
 
-@pytest.mark.parametrize("mode", OFFLOADS)
+@pytest.mark.parametrize("mode", [pytest.param(OFFLOADS[0], marks=pytest.mark.slow), OFFLOADS[1]])
 def test_li07_a_vae_that_is_there_already_places_nothing_else(mode: str, tiny_folder: Folder) -> None:
     subject = subject_of("sdxl", tiny_folder("sdxl"))
     rig = Rig(subject, Plan("resident"))

@@ -27,6 +27,7 @@ from framework.spec import ComponentSpec, Knob, ModelSpec, Placement
 
 Folder = Callable[[str], Path]
 ON_SIM = [name for name, method in METHODS.items() if "sim" in method.devices]
+LIKE_ANOTHER = ("torchao-fp8",)  # one library with torchao-int8
 
 
 def needs(name: str) -> None:
@@ -95,7 +96,9 @@ def make(tiny_folder: Folder, tmp_path: Path, sim: World) -> Iterator[Callable[.
         rig.close()
 
 
-@pytest.mark.parametrize("method", ON_SIM)
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=pytest.mark.slow) if name in LIKE_ANOTHER else name for name in ON_SIM]
+)
 def test_every_mode_gives_the_bytes_of_the_cpu(make: Callable[..., Rig], method: str) -> None:
     expected = make(method, device="cpu").run()
     assert torch.isfinite(expected).all()

@@ -11,8 +11,15 @@ from image_builders import CASES, Case, family_request, plain_call
 from framework.spec import RequestSpec
 
 Named = Callable[[str], Any]
-TWICE = ("flux_true_guidance", "flux2_klein_edit", "qwen_image_edit", "z_image", "sd3")
-"""Those whose two outputs are not proven by another's."""
+ONCE = ("flux", "flux_kontext", "flux2_klein_edit", "qwen_image", "qwen_image_edit", "z_image", "sd3")
+"""One case of each family; the others are the same code asked otherwise."""
+TWICE = ("flux_kontext", "z_image", "sd3")
+"""Those whose two outputs are not proven by another's: packed latents, lists of embeddings, pooled ones."""
+
+
+def default(names: tuple[str, ...]) -> list[Any]:
+    """All cases; those that are not in `names` are slow."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 
 
 def assert_equal(values: Any, case: Case, theirs: Any, wanted: RequestSpec) -> None:
@@ -22,7 +29,7 @@ def assert_equal(values: Any, case: Case, theirs: Any, wanted: RequestSpec) -> N
     assert torch.equal(values["frames"].data, pixels)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", default(ONCE))
 def test_stages_equal_the_plain_call(name: str, loaded_families: Named, plain_pipeline: Named, picture: str) -> None:
     case = CASES[name]
     wanted = family_request(case, picture)
@@ -30,9 +37,7 @@ def test_stages_equal_the_plain_call(name: str, loaded_families: Named, plain_pi
     assert_equal(result.requests[0].values, case, plain_pipeline(case.tiny), wanted)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in TWICE else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
-)
+@pytest.mark.parametrize("name", default(TWICE))
 def test_two_outputs_equal_one_plain_call_with_two_generators(
     name: str, loaded_families: Named, plain_pipeline: Named, picture: str
 ) -> None:

@@ -18,7 +18,10 @@ from framework.runtime.events import Note, UseStarted
 from framework.values import Embeddings
 
 Named = Callable[[str], Any]
-ONE_OF_EACH = ("flux", "flux_kontext", "flux2_klein_edit", "qwen_image", "qwen_image_edit", "z_image", "sd3")
+LIKE_ANOTHER = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("flux_kontext", "flux2_klein_edit", "qwen_image")
+]
+ONE_OF_EACH = ("flux", "qwen_image_edit", "z_image", "sd3", *LIKE_ANOTHER)
 
 
 def frames(loaded: Any, *wanted: Any, **options: Any) -> list[Any]:

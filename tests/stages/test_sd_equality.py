@@ -125,8 +125,11 @@ def assert_equal(values: Any, pipeline: Any, wanted: RequestSpec) -> None:
     assert torch.equal(values["frames"].data.squeeze(1), pictures)
 
 
-@pytest.mark.parametrize("seeds", [(7,), (3, 4)], ids=["one", "two"])
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(
+    ("name", "seeds"),
+    [(name, (7,)) for name in PLAIN]
+    + [pytest.param(name, (3, 4), marks=() if name == "sdxl_inpaint" else pytest.mark.slow) for name in PLAIN],
+)
 def test_stable_diffusion_in_stages_equals_the_plain_call(
     name: str, seeds: tuple[int, ...], loaded: Named, theirs: Named, pictures: dict[str, str]
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_video_family_in_stages_equals_the_plain_call(
     assert_equal(name, result.requests[0].values, theirs(name), wanted)
 
 
+@pytest.mark.slow
 def test_two_videos_of_hunyuan_have_the_latents_of_the_plain_call_and_are_decoded_one_by_one(
     loaded: Named, theirs: Named
 ) -> None:
@@ -164,7 +165,9 @@ def test_the_noise_that_a_timed_decoder_draws_follows_that_of_the_loop(loaded: N
     assert difference.abs().max() < 1e-3  # batches of two round otherwise than one
 
 
-@pytest.mark.parametrize("scale", [None, 1.0, 4.0])
+@pytest.mark.parametrize(
+    "scale", [pytest.param(None, marks=pytest.mark.slow), 1.0, pytest.param(4.0, marks=pytest.mark.slow)]
+)
 def test_the_guider_has_the_guidance_of_the_request_and_keeps_its_own_after_it(
     scale: float | None, loaded: Named, theirs: Named
 ) -> None:
