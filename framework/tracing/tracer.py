@@ -24,6 +24,7 @@ OUTER = {"request": -3, "stage": -2, "step": -1}  # spans of one length: the out
 MIN_WAIT_S = 1e-7  # shorter ones are the clock's own
 Label = tuple[str | None, str | None]  # component, layer
 Pending = tuple[Stamp, Stamp, dict[str, Any]]
+Copied = tuple[Stamp, Stamp, int, bool, Label, str | None, int | None]
 Section = tuple[Stamp, Stamp, str, Label, str | None, int | None]
 
 
@@ -49,6 +50,7 @@ class Tracer:
         self._pending: deque[Pending] = deque()
         self._section: tuple[Stamp, Label] | None = None
         self._sections: list[Section] = []
+        self._copies: list[Copied] = []
         self._waited_for: Label | None = None
         self._stack: list[Label] = []
         self._causes: dict[int, tuple[EventHandle, Label]] = {}
@@ -83,11 +85,11 @@ class Tracer:
 
     def after_copy(self, stream: StreamHandle, before: Stamp, dst: Tensor, src: Tensor) -> None:
         """A copy was put on `stream`; sim keeps a log of its own, which `finish` reads."""
-        get = self._labels.get
-        self._last_copy = (get("component"), get("layer"))
+        labels = self._labels
+        self._last_copy = (labels.get("component"), labels.get("layer"))
         if not self.clock.virtual:
-            direction = "h2d" if src.device.type == "cpu" else "d2h" if dst.device.type == "cpu" else "p2p"
-            self._add(before, self.clock.stamp(stream), **self._move(dst.nbytes, direction, self._labels))
+            where = (self._last_copy, labels.get("stage"), labels.get("step"))
+            self._copies.append((before, self.clock.stamp(stream), dst.nbytes, not src.is_cpu, *where))
 
     def recorded(self, event: EventHandle, stream: StreamHandle) -> None:
         if stream is not self._compute and stream != self._compute:
@@ -130,10 +132,11 @@ class Tracer:
         `compiled`: some of them are, so that hooks have to be kept out of that, which costs some microseconds each.
         """
         handles = []
-        apart: Callable[[Any], Any] = uncompiled if compiled else _itself
         for label, module in labelled(modules, paths):
-            handles.append(module.register_forward_pre_hook(apart(self._entering(label))))
-            handles.append(module.register_forward_hook(apart(self._leaving), always_call=True))
+            enter, leave = self._entering(label), self._leaving
+            before, after = (uncompiled(enter), uncompiled(leave)) if compiled else (enter, leave)
+            handles.append(module.register_forward_pre_hook(before))
+            handles.append(module.register_forward_hook(after, always_call=True))
         try:
             yield
         finally:
@@ -295,6 +298,10 @@ class Tracer:
             name = name if kind == WORK else f"waits for {name}"
             self._add(began, ended, track=COMPUTE, kind=kind, name=name, **where)
         self._sections.clear()
+        for began, ended, size_bytes, comes_back, label, stage, step in self._copies:
+            labels = {"component": label[0], "layer": label[1], "stage": stage, "step": step}
+            self._add(began, ended, **self._move(size_bytes, "d2h" if comes_back else "h2d", labels))
+        self._copies.clear()
         left: deque[Pending] = deque()
         for began, ended, values in self._pending:
             end = self.clock.read_end(ended)
@@ -327,10 +334,6 @@ def labelled(
                 continue
             for name, layer in stack.named_children():
                 yield (component, f"{path}.{name}"), layer
-
-
-def _itself(hook: Any) -> Any:
-    return hook
 
 
 def _name(label: Label) -> str:
