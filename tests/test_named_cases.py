@@ -22,7 +22,7 @@ CASES = (
     *numbered("ME", 1, 2, 3, 4, 5, 7),
     *numbered("LI", *range(1, 8)),
     *numbered("CF", *range(1, 10)),
-    *numbered("US", 1, 2, 3, 5, 6),
+    *numbered("US", 1, 2, 3, 5, 6, 7),
     *numbered("SE", 1, 2, 3, 4, 5),
     *numbered("SW", 6, 7),
     *numbered("SX", *range(1, 13), width=1),

@@ -4,20 +4,22 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from framework.tracing.chrome import write_trace
 from framework.tracing.spans import COMPUTE, COPY, MOVE, STAGES, STALL, USES, WORK, Span, clipped, overlap, total, union
 from framework.tracing.summary import describe_summary, summarize
 
-INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda pair: (pair[0], pair[0] + pair[1])))
+PAIRS = st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+INTERVALS = st.lists(PAIRS, max_size=8)
 
 
 def covered(intervals: list[tuple[float, float]]) -> set[int]:
     return {second for start, end in intervals for second in range(int(start), int(end))}
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(INTERVALS, INTERVALS)
 def test_unions_and_overlaps_count_every_second_once(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
     left, right = union(one), union(other)
