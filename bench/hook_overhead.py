@@ -19,9 +19,10 @@ from framework.memory.courier import Courier
 from framework.memory.host_budget import HostMemory
 from framework.memory.host_store import HostStore
 from framework.memory.layers import find_stacks
-from framework.memory.layerwise import Resources, attach_streamer
+from framework.memory.layerwise import attach_streamer
 from framework.memory.pin_ledger import PinLedger
 from framework.memory.policy import Knobs
+from framework.memory.resources import Resources
 from framework.platforms.cpu import CpuPlatform
 
 NUM_LAYERS = 40

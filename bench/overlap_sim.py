@@ -84,7 +84,7 @@ class Model(nn.Module):
 
     @property
     def blocks(self) -> list[Block]:
-        return [block for stack in self.stacks for block in stack]  # type: ignore[attr-defined,misc]
+        return [block for stack in self.stacks for block in stack]  # type: ignore[attr-defined]
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.blocks:
