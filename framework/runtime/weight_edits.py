@@ -100,26 +100,29 @@ class WeightEdits:
 
     def _edit(self, component: str, terms: Terms) -> None:
         module = self._store.module(component)
-        edited = self._edited.pop(component, None)
-        originals = edited.originals if edited is not None and edited.module is module else {}
+        edited = self._edited.get(component)
+        kept = edited.originals if edited is not None and edited.module is module else {}
         steps = {name: found for part, adds in terms.items() for name, found in _steps(part, adds)}
-        names = {*steps, *originals}
+        names = {*steps, *kept}
         if not names:
+            self._edited.pop(component, None)
             return
         strategy: Any = self._placed.strategy(component, module)
-        with outside_inference():
+        with outside_inference(), self._placed_after(component, strategy):
             weights, origins = _reach(strategy, module, names)
             _refuse_ties(component, weights, names)
             own = [name for name in names if not _is_origin(weights[name], origins.get(name))]
             host = self._placed.resources.store.host
             host.require(ORIGINALS, component, sum(weights[name].nbytes for name in own), EDIT)
-            originals |= {name: _original(weights[name], origins.get(name)) for name in names - originals.keys()}
-            with self._placed_after(component, strategy):
-                _write(weights, originals, steps)
-                if steps:
-                    self._edited[component] = _Edited(module, {name: originals[name] for name in steps})
-                else:
-                    host.release(ORIGINALS, component)
+            new = {name: _original(weights[name], origins.get(name)) for name in names - kept.keys()}
+            originals = {**kept, **new}
+            self._edited[component] = _Edited(module, originals)  # from here on what is written can be undone
+            _write(weights, originals, steps)
+            if steps:
+                self._edited[component] = _Edited(module, {name: originals[name] for name in steps})
+            else:
+                del self._edited[component]
+                host.release(ORIGINALS, component)
 
     @contextmanager
     def _placed_after(self, component: str, strategy: Any) -> Iterator[None]:

@@ -118,12 +118,12 @@ class Session:
             edits.apply([])
 
     def settle(self, wanted: Wanted) -> None:
-        """Where a plan retains weights: two more requests, for an error or an edit gives them up.
+        """Where a plan retains weights: more requests, for an error or an edit gives them up.
 
-        The first brings them again, and the second leaves them where every later one does.
+        The first brings them again; after the third each layer has been in every slot that it comes to.
         """
         if self.plan.lifetime == "retained":
-            for _ in range(2):
+            for _ in range(3):
                 self.make(replace(wanted, lora_scale=None))
 
     def _run(self, spec: RunSpec, interrupts: Interrupts, edits: WeightEdits) -> Tensor:

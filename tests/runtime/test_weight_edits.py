@@ -277,10 +277,13 @@ def test_a_copy_that_fails_in_an_edit_is_one_line_and_gives_the_weights_back(
 ) -> None:
     rig = make("resident")
     before, loras = rig.weights(), [LoraSpec(adapter(tmp_path / "a.safetensors"), 1.0, ("transformer",))]
-    sim.faults.fail_copy(12)  # nine originals come first
-    with pytest.raises(FrameworkError, match=r"^component 'transformer': its adapters cannot be merged: copy h2d"):
-        rig.edits.apply(loras)
-    assert same(rig.weights(), before)
+    for nth, direction in ((3, "d2h"), (12, "h2d")):  # nine originals come first
+        sim.faults.fail_copy(nth)
+        with pytest.raises(
+            FrameworkError, match=rf"^component 'transformer': its adapters .* merged: copy {direction}"
+        ):
+            rig.edits.apply(loras)
+        assert same(rig.weights(), before)
     rig.edits.apply(loras)
     assert not same(rig.weights(), before)
 
@@ -303,6 +306,29 @@ def test_an_edit_whose_weights_cannot_come_back_to_the_device_can_still_be_undon
     rig.edits.apply([])
     assert same(rig.weights(), before)
     assert torch.equal(rig.run(), expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_edit_that_fails_over_another_can_still_be_undone(
+    make: Callable[..., Rig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    import framework.runtime.weight_edits as module
+
+    rig = make(mode)
+    before = rig.weights()
+    file = adapter(tmp_path / "a.safetensors")
+    rig.edits.apply([LoraSpec(file, 1.0, ("transformer",))])
+
+    def fail(*_: Any) -> None:
+        raise MemoryError("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_refuse_ties", fail)
+        with pytest.raises(MemoryError):
+            rig.edits.apply([LoraSpec(file, 2.0, ("transformer",))])
+    assert not same(rig.weights(), before), "the edit before still holds"
+    rig.edits.apply([])
+    assert same(rig.weights(), before)
 
 
 # Refused before anything changes
