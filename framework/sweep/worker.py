@@ -27,6 +27,7 @@ from framework.outputs.hashing import config_sha256
 from framework.outputs.record import RecordSink
 from framework.outputs.redact import redact
 from framework.report.lines import LogFile
+from framework.report.watching import Watchers
 from framework.runtime import events
 from framework.spec import RunSpec
 from framework.sweep.job import unpack
@@ -131,7 +132,11 @@ class Server:
         from framework.runtime.run import execute
 
         writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(redact(spec.config)))
-        execute(spec, build_graph(spec.pipeline), bus, writer, warm=self.warm)
+        watchers = Watchers(spec, folder, bus, f"python -m framework run --from {folder}")
+        try:
+            execute(spec, build_graph(spec.pipeline), bus, writer, warm=self.warm, tracer=watchers.tracer)
+        finally:
+            watchers.finish()
 
 
 def _end_of(error: BaseException) -> tuple[str, str]:

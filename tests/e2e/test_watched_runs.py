@@ -167,7 +167,7 @@ def test_a_report_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch
     def fail(data: Any) -> Path:
         raise OSError("disk full")
 
-    monkeypatch.setattr("framework.commands.watching.write_report", fail)
+    monkeypatch.setattr("framework.report.watching.write_report", fail)
     assert run(tmp_path, "device=cpu", "--quiet") == 0
     assert "no report: OSError: disk full" in (folder_of(tmp_path) / "log.txt").read_text(encoding="utf-8")
     assert list(folder_of(tmp_path).glob("*.mp4"))

@@ -1,16 +1,13 @@
 """Who watches a run beside its log and record: history, trace, previews, the report. No torch at import."""
 
 import json
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framework.compose.arguments import Flags
 from framework.errors import FrameworkError
 from framework.outputs.previews import make_preview_sink
-from framework.outputs.record import RecordSink
-from framework.outputs.redact import redact_text
+from framework.outputs.record import FILE_NAME as RECORD
 from framework.report.data import ReportData
 from framework.report.foretold import read_foretold
 from framework.report.history import History
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 class Watchers:
     """Subscribes what the output settings ask for; `finish` writes trace and report, whatever became of the run.
 
-    Make it after the other sinks; give `tracer` to `execute`.
+    Make it after the other sinks, the record's among them; give `tracer` to `execute`.
     """
 
     def __init__(self, spec: RunSpec, folder: Path, bus: EventBus, command: str) -> None:
@@ -40,12 +37,12 @@ class Watchers:
             if sink is not None:
                 bus.subscribe(sink)
 
-    def finish(self, keeper: RecordSink) -> None:
+    def finish(self) -> None:
         """Write what is to be written once the run is over; a report that fails is told and changes nothing else."""
         try:
             summary = self._finish_trace()
             if self._history is not None:
-                self.paths.append(write_report(self._report(keeper, self._history, summary)))
+                self.paths.append(write_report(self._report(self._history, summary)))
         except (FrameworkError, OSError, ValueError, KeyError, TypeError) as error:
             self._bus.emit(Note(f"no report: {type(error).__name__}: {error}"))
 
@@ -61,8 +58,8 @@ class Watchers:
         self._bus.emit(Note(describe_summary(summary)))
         return summary
 
-    def _report(self, keeper: RecordSink, history: History, summary: TraceSummary | None) -> ReportData:
-        record: Mapping[str, Any] = json.loads(keeper.path.read_text(encoding="utf-8"))
+    def _report(self, history: History, summary: TraceSummary | None) -> ReportData:
+        record: Mapping[str, Any] = json.loads((self._folder / RECORD).read_text(encoding="utf-8"))
         traced = self.tracer if summary is not None else None
         return ReportData(
             record=record,
@@ -93,17 +90,6 @@ def _make_tracer(spec: RunSpec, bus: EventBus) -> "Tracer | None":
     from framework.tracing.tracer import Tracer
 
     return Tracer(bus, keeps=spec.output.trace, ranges=ranges)
-
-
-def command_line(overrides: Sequence[str], flags: Flags) -> str:
-    """Return the command as a shell takes it, secrets masked."""
-    words = ["python", "-m", "framework", "run", *(redact_text(word) for word in overrides)]
-    words += ["--trace"] if flags.trace else []
-    for name, value in (("--from", flags.from_folder), ("--config-name", flags.config_name)):
-        words += [name, value] if value else []
-    for directory in flags.config_dir:
-        words += ["--config-dir", directory]
-    return shlex.join(words)
 
 
 def log_level(spec: RunSpec) -> str:
