@@ -89,10 +89,10 @@ class Calls:
                 failure.__traceback__ = None
                 self._restart(component, states)
             if started is not None and self._recovery is not None:
-                self._recovery.succeeded(component, self._where(), time.perf_counter() - started)
+                self._recovery.succeeded(f"'{component}'{self._where()}", time.perf_counter() - started)
             return output
         finally:
-            if self._recovery is not None:
+            if started is not None and self._recovery is not None:
                 self._recovery.forget()
 
     def _restart(self, component: str, states: list[tuple[torch.Generator, torch.Tensor]]) -> None:

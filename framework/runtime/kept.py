@@ -31,6 +31,7 @@ class Kept:
         self._artifacts, self._spec, self._index, self._store = artifacts, spec, index, store
         self._made_of = made_of(spec, request, store) if artifacts is not None else {}
         self.begun = artifacts.begin(index, store.device, self._made_of) if artifacts is not None else Begun()
+        self._loop: tuple[str, Loop] | None = None
 
     @property
     def stops_early(self) -> bool:
@@ -49,10 +50,12 @@ class Kept:
         """In this block the stage of `node` runs: the state of its loop is kept, or brought back."""
         artifacts, name = self._artifacts, node.spec.name
         state = self.begun.state if self.begun.stage == name else None
+        if self._loop is not None and self._loop[0] == name:  # it broke off in this process
+            state = self._loop[1].newest or state
         if artifacts is None or not runs_loop(node) or (state is None and not self._may_keep_steps(artifacts)):
             return nullcontext()
         components = self._store.components.items()
-        return Loop(
+        loop = Loop(
             ctx,
             schedulers={part: component for part, component in components if has_loop(component)},
             looped=frozenset(part for part, _ in components if self._is_denoiser(part)),
@@ -61,7 +64,9 @@ class Kept:
             every_steps=artifacts.every_steps,
             last_too=not artifacts.keeps(name),
             state=state,
-        ).watched()
+        )
+        self._loop = name, loop
+        return loop.watched()
 
     def stage(self, name: str, values: Mapping[str, Value]) -> None:
         """A stage has written `values`."""

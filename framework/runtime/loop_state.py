@@ -48,8 +48,9 @@ class Loop:
         self._save, self._every_steps, self._last_too = save, every_steps, last_too
         self._state = state
         self._shapes = CallShapes(state["calls"] if state is not None else {})
-        self._num_steps_done = self._num_saved = 0
-        self._newest: Mapping[str, Any] | None = None
+        self._num_steps_done = 0
+        self._num_saved = 0 if state is None else state["step"]
+        self.newest = state  # after the last whole step
         self._unkept = ""
         ctx.quiet = state is not None
 
@@ -106,12 +107,11 @@ class Loop:
         if self._state is not None:
             return self._skip(name, scheduler, self._state)
         self._ctx.quiet = False
-        self._newest = None  # a step that breaks off leaves the scheduler between two states
         result = method(*args, **kwargs)
         if not self._unkept:
-            self._newest = self._state_of(name, scheduler, result)
+            self.newest = self._state_of(name, scheduler, result)
             if self._is_due(scheduler):
-                self._keep(self._newest)
+                self._keep(self.newest)
         return result
 
     def _state_of(self, name: str, scheduler: Any, result: Any) -> Mapping[str, Any]:
@@ -143,12 +143,12 @@ class Loop:
 
     def _rescue(self) -> None:
         """The stage broke off: what has been done so far is kept."""
-        if self._newest is not None and self._newest["step"] != self._num_saved and not self._unkept:
-            self._keep(self._newest)
+        if self.newest is not None and self.newest["step"] != self._num_saved and not self._unkept:
+            self._keep(self.newest)
 
     def _stop(self, why: str) -> None:
         self._unkept = self._unkept or why
-        self._newest = None
+        self.newest = None
         if self._every_steps is not None:
             self._every_steps = None
             self._ctx.note(f"checkpoint.every_steps: no more steps of stage '{self._ctx.stage}' are kept: {why}")
@@ -161,7 +161,6 @@ class Loop:
             _put_back(scheduler, state)
         if here:
             self._state = None
-            self._num_saved = state["step"]
             for group, states in zip(self._ctx.live_generators, state["generators"], strict=True):
                 for generator, kept in zip(group, states, strict=True):
                     generator.set_state(kept)
@@ -179,6 +178,6 @@ def _has_momentum(view: Any) -> bool:
 
 def _put_back(scheduler: Any, state: Mapping[str, Any]) -> None:
     kept = {key: value for key, value in vars(scheduler).items() if key in NO_STATE}
+    whole = {**kept, **fresh(state["attributes"], dict)}  # made first: it may find no memory
     vars(scheduler).clear()
-    vars(scheduler).update(kept)
-    vars(scheduler).update(fresh(state["attributes"], dict))
+    vars(scheduler).update(whole)

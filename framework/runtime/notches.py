@@ -40,36 +40,42 @@ class Notch:
 
 def next_notch(
     placed: Placed,
-    failing: str,
+    failing: str | None,
     in_use: Collection[str],
     modules: Mapping[str, nn.Module],
     impossible: Collection[str] = (),
 ) -> Notch | None:
     """Return the next-best change, None where nothing is left.
 
-    `in_use` are the components in a use, `failing` the one whose call found no memory; `impossible` are the choices
-    that were tried and refused.
+    `in_use` are the components in a use, `failing` the one whose call found no memory. None is something between calls
+    of a stage: then `in_use` are all it needs, and each may rest at times. `impossible` are choices that were refused.
     """
     footprints = placed.footprints()
-    idle = [name for name in placed.components() if name not in in_use and name != failing]
-    for name in sorted(idle, key=lambda name: -footprints[name].idle_bytes):
+    resting = placed.components() if failing is None else set(placed.components()) - {*in_use, failing}
+    for name in sorted(resting, key=lambda name: (name in in_use, -footprints[name].idle_bytes)):
         notch = _leaving(placed.placement(name)) if footprints[name].idle_bytes else None
         if notch is not None and notch.choice not in impossible:
             return notch
-    for name in (failing, *sorted(set(in_use) - {failing})):
-        if name in modules:
-            for notch in _smaller(placed, name, modules[name]):
+    for member in (failing, *sorted(set(in_use) - {failing})):
+        if member is not None and member in modules:
+            for notch in _smaller(placed, member, modules[member]):
                 if notch.choice not in impossible:
                     return notch
     return None
+
+
+def waiting_notch(placement: Placement) -> Notch:
+    """Let a component come whole for a use and wait on the host else."""
+    name = placement.component
+    text = f"{name}: {placement.mode} -> {WHOLE}"
+    return Notch(replace(placement, mode=WHOLE), text, f"component_residency.{name}={WHOLE}")
 
 
 def _leaving(placement: Placement) -> Notch | None:
     """Let an idle component keep nothing on the device between its uses."""
     name = placement.component
     if placement.mode == RESIDENT:
-        words = f"component_residency.{name}={WHOLE}"
-        return Notch(replace(placement, mode=WHOLE), f"{name}: {RESIDENT} -> {WHOLE}", words)
+        return waiting_notch(placement)
     if placement.mode == LAYERWISE and placement.lifetime in ("retained", "permanent"):
         words = f"layerwise.{name}.lifetime=use"
         return Notch(replace(placement, lifetime="use"), f"{name}: lifetime {placement.lifetime} -> use", words)

@@ -14,12 +14,12 @@ from framework.compose.selectors import group_of
 from framework.errors import FrameworkError
 from framework.runtime.events import EventBus, Note
 from framework.runtime.failures import ledger_lines
-from framework.runtime.notches import Notch, next_notch
+from framework.runtime.notches import Notch, next_notch, waiting_notch
 from framework.runtime.placed import Placed
-from framework.runtime.sharing import MIB
+from framework.runtime.sharing import MIB, WHOLE
 from framework.spec import RecoverSpec, RunSpec
 
-NextNotch = Callable[[Placed, str, Collection[str], Mapping[str, nn.Module], Collection[str]], Notch | None]
+NextNotch = Callable[[Placed, str | None, Collection[str], Mapping[str, nn.Module], Collection[str]], Notch | None]
 
 
 def unrepeatable(spec: RunSpec) -> frozenset[str]:
@@ -53,13 +53,15 @@ class Recovery:
         self._freed = False
         self.num_notches = 0
 
-    def can_repeat(self, component: str) -> bool:
-        return self._spec is not None and not self._placed.resources.platform.unified and component not in self._fixed
+    def can_repeat(self, *components: str) -> bool:
+        possible = self._spec is not None and not self._placed.resources.platform.unified
+        return possible and self._fixed.isdisjoint(components)
 
-    def make_room(self, component: str, in_use: Collection[str]) -> bool:
-        """Change one thing for a call of `component`; return whether it is worth another try.
+    def make_room(self, component: str | None, in_use: Collection[str]) -> bool:
+        """Change one thing for a call of `component`, or for what a stage does between calls (None).
 
-        The component has been brought to rest; `in_use` are all that have an open use, it included.
+        Returns whether it is worth another try. The component has been brought to rest; `in_use` are all that the
+        stage needs at once, it included.
         """
         assert self._spec is not None, "recovery is off"
         if not self._freed:
@@ -77,13 +79,11 @@ class Recovery:
                 return True
         return False
 
-    def succeeded(self, component: str, where: str, seconds: float) -> None:
-        """The call was made after all; `seconds` is what freeing and repeating took."""
+    def succeeded(self, where: str, seconds: float) -> None:
+        """It was done after all; `seconds` is what freeing and repeating took."""
         if self._done:
             self._events.emit(
-                Note(
-                    f"out of device memory in '{component}'{where}: {'; '.join(self._done)}; repeated, {seconds:.2f} s"
-                )
+                Note(f"out of device memory in {where}: {'; '.join(self._done)}; repeated, {seconds:.2f} s")
             )
         self.forget()
 
@@ -91,7 +91,7 @@ class Recovery:
         """The call is over, well or not."""
         self._done, self._freed = [], False
 
-    def account(self, component: str, in_use: Collection[str]) -> Iterator[str]:
+    def account(self, component: str | None, in_use: Collection[str]) -> Iterator[str]:
         """Yield what to tell beside the error of a call that found no memory in the end."""
         yield from ledger_lines(self._placed, in_use)
         for line in self._done:
@@ -113,26 +113,32 @@ class Recovery:
         platform.release_cache()
         return platform.memory().free_bytes - before
 
-    def _take(self, notch: Notch) -> bool:
-        """Place a component anew. One that cannot be placed so keeps what it had."""
-        name, module = notch.component, self._modules()[notch.component]
-        before, free = self._placed.placement(name), self._placed.resources.platform.memory().free_bytes
-        try:
-            self._placed.place_anew(notch.placement)
-            self._placed.strategy(name, module)
-        except FrameworkError:
-            self._impossible.add(notch.choice)
-            self._placed.place_anew(before)
-            with suppress(FrameworkError):  # it is built when its use begins, and fails there by name
-                self._placed.strategy(name, module)
-            return False
-        gained = (self._placed.resources.platform.memory().free_bytes - free) / MIB
-        gave = f" gave back {gained:.1f} MiB" if gained >= 0.05 else ""
-        self._done.append(f"{notch.text}{gave} ({notch.words} says so before a run)")
-        return True
+    def _held_bytes(self) -> int:
+        return self._placed.resources.platform.memory().allocated_bytes
 
-    def _change_numerics(self, component: str) -> bool:
-        module: Any = self._modules().get(component)
+    def _take(self, notch: Notch) -> bool:
+        """Place a component anew. One that finds no room even so waits on the host for its next use."""
+        name, module = notch.component, self._modules()[notch.component]
+        before, held = self._placed.placement(name), self._held_bytes()
+        waiting = waiting_notch(before)
+        for chosen in (notch, waiting) if before.mode != WHOLE else (notch,):
+            self._placed.place_anew(chosen.placement)
+            try:
+                self._placed.strategy(name, module)
+            except FrameworkError:
+                self._impossible.add(chosen.choice)
+                continue
+            gained = (held - self._held_bytes()) / MIB
+            gave = f" gave back {gained:.1f} MiB" if gained >= 0.05 else ""
+            self._done.append(f"{chosen.text}{gave} (before a run: {chosen.words})")
+            return True
+        self._placed.place_anew(before)
+        with suppress(FrameworkError):  # it is built when its use begins, and fails there by name
+            self._placed.strategy(name, module)
+        return False
+
+    def _change_numerics(self, component: str | None) -> bool:
+        module: Any = self._modules().get(component) if component is not None else None
         allowed = self._spec is not None and self._spec.allow_numerics
         if not allowed or not hasattr(module, "enable_tiling") or getattr(module, "use_tiling", True):
             return False

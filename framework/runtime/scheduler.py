@@ -15,6 +15,7 @@ from framework.memory.layerwise import is_sharded
 from framework.paths import cache_root
 from framework.platforms import make_platform
 from framework.registry import FAMILIES
+from framework.runtime.artifacts import Artifacts
 from framework.runtime.budget import bounded, disk_bytes
 from framework.runtime.context import StageContext, Writer
 from framework.runtime.events import (
@@ -25,13 +26,16 @@ from framework.runtime.events import (
     StageFinished,
     StageStarted,
 )
+from framework.runtime.failures import failure_line, layer_of, marked_layer
 from framework.runtime.family import Family
 from framework.runtime.finite import all_finite
 from framework.runtime.interrupts import Interrupts
+from framework.runtime.kept import Kept
 from framework.runtime.placed import Placed
 from framework.runtime.placing import Meter, make_placed, place_all
 from framework.runtime.prompt_cache import PromptCache
 from framework.runtime.prompt_files import CAPACITY_BYTES, PromptFiles
+from framework.runtime.recovery import Recovery, unrepeatable
 from framework.runtime.residency import ResidencyManager, effective_placements
 from framework.runtime.step_cache import StepCaches
 from framework.runtime.store import ComponentStore
@@ -71,6 +75,7 @@ def run_requests(
     placed: Placed | None = None,
     edits: WeightEdits | None = None,
     caches: StepCaches | None = None,
+    artifacts: Artifacts | None = None,
 ) -> RunResult:
     """Execute every request of `spec` and return what each took.
 
@@ -79,18 +84,23 @@ def run_requests(
     keeps components where they are between several calls; without one they are placed by `spec` for this call, and
     their weights are in the store's modules on the host after it. `edits` gives each request the strengths of adapters
     that it asks for; those of the last one stay. `caches` hold what a denoiser reuses between the steps of a request.
+    `artifacts` keep what a later process could go on from, and say where each request begins.
 
     Raises `PlanError` for what cannot fit, `StageError` naming stage, step and component, or `Interrupted`;
     components are idle again in every case.
     """
     if placed is not None:
-        return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, placed, edits, caches)
+        return _run_all(
+            spec, graph, store, events, writer, interrupts, prompt_cache, keep, placed, edits, caches, artifacts
+        )
     platform = make_platform(str(store.device))
     placements = effective_placements(spec.placements, frozenset(store.managed), platform.kind, events)
     with bounded(platform, spec.budget) as budgets:
         own = make_placed(spec.pipeline, graph, placements, platform, budgets)
         try:
-            return _run_all(spec, graph, store, events, writer, interrupts, prompt_cache, keep, own, edits, caches)
+            return _run_all(
+                spec, graph, store, events, writer, interrupts, prompt_cache, keep, own, edits, caches, artifacts
+            )
         finally:
             own.close()
 
@@ -107,18 +117,22 @@ def _run_all(
     placed: Placed,
     edits: WeightEdits | None,
     caches: StepCaches | None,
+    artifacts: Artifacts | None,
 ) -> RunResult:
     place_all(placed, store, graph)
     family: Family | None = FAMILIES.get(spec.pipeline.family)() if spec.pipeline.family else None
     check = (interrupts or Interrupts()).check
+    recovery = Recovery(spec.recover, placed, store.modules, events, unrepeatable(spec))
     run = _Run(
+        spec=spec,
         graph=graph,
         store=store,
         events=events,
         writer=writer,
         family=family,
         check=check,
-        residency=ResidencyManager(store, placed, events, check),
+        residency=ResidencyManager(store, placed, events, check, recovery),
+        recovery=recovery,
         placed=placed,
         prompt_cache=_cache(spec, prompt_cache, store.device.type),
         keep=frozenset(keep),
@@ -126,11 +140,13 @@ def _run_all(
         edits=edits if any(request.lora_scales is not None for request in spec.requests) else None,
         loras=spec.loras,
         caches=caches or StepCaches(None, store, ()),
+        artifacts=artifacts,
     )
     requests = [with_seeds(request) for request in spec.requests]
     if spec.warmup:
         run.warm_up(requests[0])
-    return RunResult(tuple(run.request(index, requests) for index in range(len(requests))))
+    todo = [index for index in range(len(requests)) if artifacts is None or not artifacts.is_done(index)]
+    return RunResult(tuple(run.request(index, requests) for index in todo))
 
 
 def with_seeds(request: RequestSpec) -> RequestSpec:
@@ -166,6 +182,7 @@ def _prompt_files(spec: RunSpec, device: str) -> PromptFiles:
 
 @dataclass(slots=True)
 class _Run:
+    spec: RunSpec
     graph: Graph
     store: ComponentStore
     events: EventBus
@@ -173,6 +190,7 @@ class _Run:
     family: Family | None
     check: Callable[[], None]
     residency: ResidencyManager
+    recovery: Recovery
     placed: Placed
     prompt_cache: PromptCache | None
     keep: frozenset[str]
@@ -180,6 +198,7 @@ class _Run:
     edits: WeightEdits | None
     loras: Sequence[LoraSpec]
     caches: StepCaches
+    artifacts: Artifacts | None
 
     def warm_up(self, first: RequestSpec) -> None:
         """Run the first request once with as few steps as it can; nothing of it is kept but weights where they are.
@@ -192,7 +211,8 @@ class _Run:
         self.events.emit(Note(f"warm-up: the first request once{short}, nothing of it is kept"))
         started = time.perf_counter()
         with self.events.muted():
-            replace(self, writer=None, prompt_cache=None, keep=frozenset()).request(0, [request], warmup=True)
+            quiet = replace(self, writer=None, prompt_cache=None, keep=frozenset(), artifacts=None)
+            quiet.request(0, [request], warmup=True)
         self.events.emit(Note(f"warm-up done in {time.perf_counter() - started:.1f} s"))
 
     def request(self, index: int, requests: Sequence[RequestSpec], warmup: bool = False) -> RequestResult:
@@ -205,12 +225,13 @@ class _Run:
             self.edits.apply_scaled(self.loras, request.lora_scales)
         meter = Meter(self.placed, index)
         stage_seconds: dict[str, float] = {}
-        values: dict[str, Value] = {}
+        kept = Kept(self.artifacts, self.spec, request, index, self.store)
+        values: dict[str, Value] = dict(kept.begun.values)
         try:
             self.residency.begin_request(self.graph, index, warmup)
-            with self.caches.serving(request):
-                for position, node in enumerate(self.graph.nodes):
-                    values |= self._stage(position, node, index, request, values, stage_seconds)
+            with self.caches.serving(request), kept.rescued(self.graph, values):
+                for position, node in kept.nodes(self.graph):
+                    values |= self._stage(position, node, index, request, values, stage_seconds, kept)
                     self._drop(position, values)
         finally:
             try:
@@ -219,7 +240,9 @@ class _Run:
                 self.store.end_request()
                 self.events.emit(meter.read())
         seconds = time.perf_counter() - started
-        self.events.emit(RequestFinished(index, seconds))
+        if not kept.stops_early:
+            self.events.emit(RequestFinished(index, seconds))
+        kept.finish(self.graph, values)
         return RequestResult(index, request.seeds, seconds, stage_seconds, values)
 
     def _stage(
@@ -230,27 +253,58 @@ class _Run:
         request: RequestSpec,
         values: Mapping[str, Value],
         stage_seconds: dict[str, float],
+        kept: Kept,
     ) -> dict[str, Value]:
         name = node.spec.name
         self.check()
         self.events.emit(StageStarted(index, name, node.spec.kind, position, len(self.graph.nodes)))
         started = time.perf_counter()
-        ctx = self._context(node, index, request, values)
-        try:
-            with self._without_gradients():
-                self.residency.begin_stage(position)
-                written = dict(node.stage_class().run(ctx))
-                _check_finite(ctx, written)
-                self.residency.end_stage()
-        except FrameworkError:
-            raise
-        except KeyboardInterrupt as error:
-            raise Interrupted("interrupted") from error
-        except Exception as error:
-            raise StageError(_failure(ctx, self.residency.current_component, error)) from error
+        written = self._attempts(position, self._context(node, index, request, values), kept)
+        written = {value: written[inside] for inside, value in node.writes.items() if inside in written}
+        kept.stage(name, written)
         stage_seconds[name] = time.perf_counter() - started
         self.events.emit(StageFinished(index, name, stage_seconds[name], *self.placed.end_stage()))
-        return {value: written[inside] for inside, value in node.writes.items() if inside in written}
+        return written
+
+    def _attempts(self, position: int, ctx: StageContext, kept: Kept) -> dict[str, Value]:
+        """Run a stage; where memory ran out between the calls of its components, run it again from its newest step."""
+        broke_off: float | None = None
+        while True:
+            try:
+                with self._without_gradients():
+                    self.residency.begin_stage(position)
+                    with kept.loop(ctx, self.graph.nodes[position]):
+                        written = dict(self.graph.nodes[position].stage_class().run(ctx))
+                    _check_finite(ctx, written)
+                    self.residency.end_stage()
+                if broke_off is not None:
+                    self.recovery.succeeded(f"stage '{ctx.stage}'", time.perf_counter() - broke_off)
+                return written
+            except FrameworkError:
+                raise
+            except KeyboardInterrupt as error:
+                raise Interrupted("interrupted") from error
+            except torch.OutOfMemoryError as error:
+                failure = error
+            except Exception as error:
+                raise self._failed(ctx, error) from error
+            broke_off = time.perf_counter() if broke_off is None else broke_off
+            if hasattr(failure, "__notes__") or not self.residency.make_room():  # noted: given up for a component
+                raise self._failed(ctx, failure) from failure
+            failure.__traceback__ = None
+            ctx.start_over()
+
+    def _failed(self, ctx: StageContext, error: Exception) -> StageError:
+        """Return the error that says stage, step, component and layer; notes say what lay on the device."""
+        component = self.residency.current_component
+        module = self.store.modules().get(component) if component is not None else None
+        layer = marked_layer(error) or layer_of(error, module)
+        failed = StageError(failure_line(ctx.stage, ctx.current_step, component, layer, error))
+        if not hasattr(error, "__notes__") and isinstance(error, torch.OutOfMemoryError):
+            self.residency.account(None, error)
+        for note in getattr(error, "__notes__", ()):
+            failed.add_note(note)
+        return failed
 
     def _without_gradients(self) -> Any:
         """Sharded modules need the version counters that inference mode does without."""
@@ -289,11 +343,3 @@ def _check_finite(ctx: StageContext, written: Mapping[str, Any]) -> None:
     bad = ctx.watch.first_bad()
     if bad is not None:
         raise ctx.non_finite(bad)
-
-
-def _failure(ctx: StageContext, component: str | None, error: Exception) -> str:
-    step = ctx.current_step
-    place = f" in step {step[0] + 1} of {step[1]}" if step and step[0] < step[1] else ""
-    inside = f" in component '{component}'" if component else ""
-    text = str(error).strip().splitlines()
-    return f"stage '{ctx.stage}' failed{place}{inside}: {type(error).__name__}: {text[0] if text else 'no message'}"
