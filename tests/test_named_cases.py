@@ -24,7 +24,7 @@ CASES = (
     *numbered("CF", *range(1, 10)),
     *numbered("US", 1, 2, 3, 5, 6, 7),
     *numbered("SE", 1, 2, 3, 4, 5),
-    *numbered("SW", 6, 7),
+    *numbered("SW", *range(1, 10)),
     *numbered("SX", *range(1, 13), width=1),
 )
 
