@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from framework.commands.command_line import command_line
 from framework.commands.fetching import compose_fetched, fetch_missing
 from framework.commands.from_record import compare_frames, spec_from_record
+from framework.commands.going_on import GoingOn, going_on, resuming, spec_to_resume
 from framework.compose import compose
 from framework.compose.arguments import COMPOSING, Flags
 from framework.errors import ConfigError, FrameworkError, Interrupted
@@ -15,11 +17,13 @@ from framework.graph import Graph, build_graph
 from framework.outputs.folder import check_name, claim_folder
 from framework.outputs.frames import needed_bytes
 from framework.outputs.hashing import config_sha256
+from framework.outputs.lock import FolderLock
 from framework.outputs.read_record import read_record
 from framework.outputs.record import RecordSink
 from framework.outputs.redact import redact
 from framework.report.lines import LogFile
 from framework.report.progress import find_progress
+from framework.report.watching import Watchers, log_level, planned_peak
 from framework.runtime.determinism import prepare_environment
 from framework.runtime.events import Event, EventBus, Note, OutputSaved
 from framework.spec import RunSpec
@@ -30,7 +34,7 @@ EXAMPLES = (
     'framework run pipeline=digits prompt="a three moving left" seed=3',
     "framework run pipeline=wan2 residency=low_vram --dry-run",
 )
-ACCEPTED = COMPOSING | {"from_folder", "dry_run"}
+ACCEPTED = COMPOSING | {"from_folder", "resume", "until", "from_stage", "dry_run", "trace"}
 
 
 @dataclass(slots=True)
@@ -49,15 +53,28 @@ class SavedOutputs:
 
 def main(overrides: list[str], flags: Flags) -> int:
     """Run what `overrides` compose to, or repeat a recorded run; return the exit code."""
-    record = read_record(Path(flags.from_folder)) if flags.from_folder else None
-    spec = _compose(overrides, flags) if record is None else spec_from_record(record, overrides)
+    spec, record = _spec_and_record(overrides, flags)
+    if flags.trace:
+        spec = replace(spec, output=replace(spec.output, trace=True))
     graph = build_graph(spec.pipeline)
     try:
         check_name(spec.output)
-        return dry_run(spec, graph) if flags.dry_run else _run(spec, graph, flags, record)
+        if flags.dry_run:
+            return dry_run(spec, graph)
+        return _run(spec, graph, flags, record, command_line(overrides, flags), going_on(flags, spec, graph, record))
     except ConfigError as error:
         error.locate(spec.provenance)
         raise
+
+
+def _spec_and_record(overrides: list[str], flags: Flags) -> tuple[RunSpec, Mapping[str, Any] | None]:
+    """The spec, and the record it comes from where a flag names one."""
+    if flags.resume:
+        return spec_to_resume(Path(flags.resume), overrides)
+    if flags.from_folder:
+        record = read_record(Path(flags.from_folder))
+        return spec_from_record(record, overrides), record
+    return _compose(overrides, flags), None
 
 
 def _compose(overrides: list[str], flags: Flags) -> RunSpec:
@@ -86,7 +103,9 @@ def dry_run(spec: RunSpec, graph: Graph) -> int:
     return 0
 
 
-def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | None) -> int:
+def _run(
+    spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | None, command: str, going: GoingOn
+) -> int:
     from framework.loading.source import locate_model
 
     fetch_missing(spec.pipeline, graph.used_components(), spec.loras, _say(flags), progress=not flags.quiet)
@@ -99,29 +118,40 @@ def _run(spec: RunSpec, graph: Graph, flags: Flags, record: Mapping[str, Any] | 
 
     check_requests(spec.pipeline, spec.requests, spec.provenance, spec.config.get("requests") or ())
     check_writers(spec.output, spec.requests)
-    folder = claim_folder(spec.output, needed_bytes(spec.requests))
-    saved, log, keeper = SavedOutputs(), LogFile(folder), RecordSink(folder, spec)
+    level = log_level(spec)
+    resume = going.resume(spec, graph)
+    folder = going.folder or claim_folder(spec.output, needed_bytes(spec.requests))
+    lock = FolderLock(folder)
+    more = going.folder is not None
+    saved, log = SavedOutputs(), LogFile(folder, level=level, more=more)
+    keeper = RecordSink(folder, spec, earlier=going.earlier if more else None)
     bus = EventBus(log, keeper, saved)
-    progress = None if flags.quiet else find_progress(sys.stderr)
+    progress = None if flags.quiet else find_progress(sys.stderr, level, planned_peak(spec))
     if progress is not None:
         bus.subscribe(progress)
+    watchers = Watchers(spec, folder, bus, command)
     try:
         for note in spec.notes:
             bus.emit(Note(note))
         writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(redact(spec.config)))
-        execute(spec, graph, bus, writer)
-        if not saved.paths:
+        artifacts = going.artifacts(folder, spec, graph, bus, resume)
+        execute(spec, graph, bus, writer, tracer=watchers.tracer, artifacts=artifacts)
+        if going.until is not None:
+            bus.emit(Note(f"ended after stage '{going.until}'; {resuming(folder)}"))
+        elif not saved.paths:
             bus.emit(Note("no stage wrote a result: the graph has no stage of kind 'export'"))
-        if record is not None:
+        if record is not None and not more and going.until is None:
             bus.emit(Note(compare_frames(saved.hashes, record)))
     except BaseException as error:
         _say_where(error, keeper, log)
         raise
     finally:
+        watchers.finish()
         if progress is not None:
             progress.close()
         log.close()
-    for path in (*saved.paths, str(keeper.path), str(log.path)):
+        lock.release()
+    for path in (*saved.paths, *map(str, watchers.paths), str(keeper.path), str(log.path)):
         print(path)
     return 0
 
@@ -135,3 +165,5 @@ def _say_where(error: BaseException, keeper: RecordSink, log: LogFile) -> None:
         stopped = isinstance(error, KeyboardInterrupt | Interrupted)
         keeper.finish("interrupted" if stopped else "failed", str(error) or type(error).__name__)
     error.add_note(f"log: {log.path}\nrecord: {keeper.path}")
+    if not isinstance(error, FrameworkError) or error.exit_code not in (2, 3):  # else the same would be refused again
+        error.add_note(resuming(keeper.path.parent))

@@ -3,8 +3,9 @@
 import gc
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from framework.errors import ConfigError, FrameworkError, Interrupted, Origin, PlanError, Problem
 from framework.graph import Graph
@@ -16,6 +17,7 @@ from framework.loading.source import locate_model
 from framework.planning.facts import Budgets
 from framework.platforms import Platform, make_platform
 from framework.registry import FAMILIES, STAGES
+from framework.runtime.artifacts import Artifacts
 from framework.runtime.budget import bounded, refuse_before_loading
 from framework.runtime.context import Writer
 from framework.runtime.deciding import decide
@@ -31,6 +33,9 @@ from framework.runtime.warm import Loaded, Warm
 from framework.runtime.weight_edits import WeightEdits
 from framework.spec import EMPTY, PipelineSpec, Placement, RequestSpec, RunSpec
 
+if TYPE_CHECKING:
+    from framework.tracing.tracer import Tracer
+
 REFUSED = (ConfigError.exit_code, PlanError.exit_code)  # nothing was computed
 
 
@@ -43,18 +48,21 @@ def execute(
     interrupts: Interrupts | None = None,
     keep: Sequence[str] = (),
     warm: Warm | None = None,
+    tracer: "Tracer | None" = None,
+    artifacts: Artifacts | None = None,
 ) -> RunResult:
     """Check, load and run `spec`; the last event is always `RunFinished`.
 
     `warm` keeps the weights for the next run that it is given to. SIGINT and SIGTERM end the run as `Interrupted`
-    within two seconds. Raises whatever ended the run.
+    within two seconds. `tracer`, already subscribed, sees its copies and layers. `artifacts` keep what a later
+    process could go on from, and say where each request begins. Raises whatever ended the run.
     """
     started = time.perf_counter()
     status, message = "failed", None
     gc.freeze()  # what is here already, all of diffusers, need not be searched at the end
     try:
         with interruptible(interrupts) as chosen:
-            result = _execute(spec, graph, events, writer, chosen, keep, warm)
+            result = _execute(spec, graph, events, writer, chosen, keep, warm, tracer, artifacts)
         status = "done"
         return result
     except (Interrupted, KeyboardInterrupt) as error:
@@ -82,6 +90,8 @@ def _execute(
     interrupts: Interrupts,
     keep: Sequence[str],
     warm: Warm | None,
+    tracer: "Tracer | None",
+    artifacts: Artifacts | None,
 ) -> RunResult:
     check_requests(spec.pipeline, spec.requests, spec.provenance)
     asked, again = spec, warm.decision(spec) if warm is not None else None
@@ -89,6 +99,8 @@ def _execute(
     kept = warm.find(spec) if warm is not None else None
     platform = kept.platform if kept is not None else make_platform(spec.device, spec.config.get("hardware"))
     _check_generators(spec.requests, platform.kind)
+    if tracer is not None:
+        platform = tracer.watch(platform)
     events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(platform.device)))
     interrupts.check()
     with prepared_environment(spec.numerics.deterministic), bounded(platform, spec.budget) as budgets:
@@ -101,7 +113,7 @@ def _execute(
             events.emit(Note("the weights are those of the run before, where they were"))
         if again is not None and spec.plan is not None:
             events.emit(PlanMade(spec.plan, tuple(asdict(placement) for placement in spec.placements.values())))
-        result = _run_loaded(spec, graph, events, writer, interrupts, keep, loaded)
+        result = _run_loaded(spec, graph, events, writer, interrupts, keep, loaded, tracer, artifacts)
     if warm is not None:
         warm.keep(asked, spec, loaded)
     return result
@@ -140,11 +152,16 @@ def _run_loaded(
     interrupts: Interrupts,
     keep: Sequence[str],
     loaded: Loaded,
+    tracer: "Tracer | None",
+    artifacts: Artifacts | None,
 ) -> RunResult:
     store = loaded.store
     loaded.edits.apply(spec.loras)
     caches = StepCaches(spec.numerics.step_cache, store, denoisers_of(spec, store))
-    with run_numerics(spec, store, events):
+    layers = {name: part.layers for name, part in spec.pipeline.components.items()}
+    compiled = spec.numerics.compile != "off"
+    watched = nullcontext() if tracer is None else tracer.layers(store.modules(), layers, compiled)
+    with run_numerics(spec, store, events), watched:
         return run_requests(
             spec,
             graph,
@@ -157,6 +174,7 @@ def _run_loaded(
             placed=loaded.placed,
             edits=loaded.edits,
             caches=caches,
+            artifacts=artifacts,
         )
 
 

@@ -28,9 +28,9 @@ class Ledger:
         self.live_bytes = self.peak_bytes = self.num_allocations = 0
 
     def take(self, size_bytes: int) -> None:
-        """Book an allocation; raises `SimOOM` where the capacity does not allow it."""
+        """Book an allocation; raises `SimOOM` where the capacity does not allow it. No bytes always fit."""
         live = self.live_bytes + size_bytes
-        if live > self.capacity_bytes:
+        if size_bytes and live > self.capacity_bytes:
             raise SimOOM(
                 f"{self.name} is out of memory: tried to allocate {size_bytes} bytes with {self.live_bytes} bytes held "
                 f"of {self.capacity_bytes}"
