@@ -139,11 +139,16 @@ class StageWork:
 
     `extra_bytes` is the most that is alive while no component runs: outputs of earlier stages, casts and copies. So
     the stage's peak without weights is the largest of it and of `live_bytes + activation_bytes` of its calls.
+    `entry_bytes` is the part of it before the first call, `later_bytes` after that, `end_bytes` after the
+    last use has ended; None: not told apart.
     """
 
     stage: str
     calls: tuple[CallCount, ...]
     extra_bytes: int = 0
+    entry_bytes: int | None = None
+    later_bytes: int | None = None
+    end_bytes: int | None = None
     outside: Work = field(default_factory=Work)
 
 

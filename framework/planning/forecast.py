@@ -8,7 +8,7 @@ from framework.planning.memory import StagePeak, stage_peaks
 from framework.planning.problem import PlanProblem
 from framework.planning.rates import Rates
 from framework.planning.streaming import Traffic
-from framework.planning.timing import Cost, Passes, load_seconds, span_costs
+from framework.planning.timing import Cost, Passes, around, load_seconds, span_costs
 from framework.planning.uses import Life, live_through
 
 NO_TRAFFIC = Traffic((), ())
@@ -24,7 +24,13 @@ def forecast(
     host = host_use(problem, choices)
     costs = _costs(problem, choices, life, host, rates)
     peaks = stage_peaks(problem, choices, life)
-    stages = tuple(_stage(peak, [cost for cost in costs if cost.stage == peak.stage]) for peak in peaks)
+    work = {stage.stage: stage.outside for stage in problem.work.stages}
+    stages = tuple(
+        _stage(
+            peak, [*(cost for cost in costs if cost.stage == peak.stage), around(peak.stage, work[peak.stage], rates)]
+        )
+        for peak in peaks
+    )
     load_s = sum(
         load_seconds(problem.components[name], choices[name], host.traffic.get(name), rates) for name in problem.known
     )

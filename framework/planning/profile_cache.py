@@ -13,7 +13,7 @@ from framework.outputs.atomic import atomic_path
 from framework.paths import cache_root
 from framework.planning.facts import CallCount, CallWork, Kernel, RunWork, StageWork, Work
 
-SCHEMA = 1
+SCHEMA = 2
 FOLDER = "profiles"
 
 
@@ -23,14 +23,14 @@ def read_profile(key: str) -> RunWork | None:
         content = json.loads(_path(key).read_text(encoding="utf-8"))
         if content["schema"] != SCHEMA or content["key"] != key or content["sum"] != _sum(content["work"]):
             return None
-        return _run_work(content["work"])
+        return from_plain(content["work"])
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 
 
 def write_profile(key: str, work: RunWork) -> None:
     """Store `work` under `key`. A disk that is full or not ours costs the next plan its time, and no more."""
-    path, plain = _path(key), _plain(work)
+    path, plain = _path(key), to_plain(work)
     content = {"schema": SCHEMA, "key": key, "sum": _sum(plain), "work": plain}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def _sum(plain: Any) -> str:
 # --- to plain data: stretches of work are written once, for most are alike
 
 
-def _plain(work: RunWork) -> dict[str, Any]:
+def to_plain(work: RunWork) -> dict[str, Any]:
     table: dict[Work, int] = {}
     calls: dict[CallWork, int] = {}
     stages = [_stage_plain(stage, table, calls) for stage in work.stages]
@@ -67,7 +67,7 @@ def _plain(work: RunWork) -> dict[str, Any]:
 def _stage_plain(stage: StageWork, table: dict[Work, int], calls: dict[CallWork, int]) -> dict[str, Any]:
     return {
         "stage": stage.stage,
-        "extra": stage.extra_bytes,
+        "extra": [stage.extra_bytes, stage.entry_bytes, stage.later_bytes, stage.end_bytes],
         "outside": table.setdefault(stage.outside, len(table)),
         "calls": [[calls.setdefault(one.call, len(calls)), one.count, one.steps] for one in stage.calls],
     }
@@ -93,7 +93,7 @@ def _work_plain(work: Work) -> dict[str, Any]:
 # --- and back
 
 
-def _run_work(plain: Mapping[str, Any]) -> RunWork:
+def from_plain(plain: Mapping[str, Any]) -> RunWork:
     works = [_work(one) for one in plain["works"]]
     calls = [_call(one, works) for one in plain["calls"]]
     stages = tuple(_stage(one, works, calls) for one in plain["stages"])
@@ -101,10 +101,14 @@ def _run_work(plain: Mapping[str, Any]) -> RunWork:
 
 
 def _stage(plain: Mapping[str, Any], works: list[Work], calls: list[CallWork]) -> StageWork:
+    extra, entry, later, end = plain["extra"]
     return StageWork(
         stage=plain["stage"],
         calls=tuple(CallCount(call=calls[n], count=count, steps=_steps(steps)) for n, count, steps in plain["calls"]),
-        extra_bytes=plain["extra"],
+        extra_bytes=extra,
+        entry_bytes=entry,
+        later_bytes=later,
+        end_bytes=end,
         outside=works[plain["outside"]],
     )
 

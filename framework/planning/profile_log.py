@@ -22,7 +22,9 @@ class _Stage:
     heard: list[_Heard] = field(default_factory=list)
     outside: Sum = field(default_factory=Sum)
     num_steps: int = 0
-    extra_bytes: int = 0
+    entry_bytes: int = 0
+    later_bytes: int = 0
+    end_bytes: int = 0
 
 
 class StageLog:
@@ -52,6 +54,12 @@ class StageLog:
         if self._stage is not None:
             self._stage.num_steps = num_steps
 
+    def use_done(self) -> None:
+        """A use has ended: what is alive from here on may have the next component beside it."""
+        if self._mark is not None:
+            self._take_mark()
+            self._mark = self._memory.watch()
+
     def begin_call(self) -> None:
         self._take_mark()
 
@@ -67,14 +75,19 @@ class StageLog:
         return tuple(_stage_work(stage, looped) for stage in stages)
 
     def _end_stage(self) -> None:
+        if self._stage is not None and self._mark is not None:
+            self._stage.end_bytes = self._mark.peak_bytes
         self._take_mark()
         self._stage = self._step = None
 
     def _take_mark(self) -> None:
         if self._mark is not None:
             self._memory.unwatch(self._mark)
-            if self._stage is not None:
-                self._stage.extra_bytes = max(self._stage.extra_bytes, self._mark.peak_bytes)
+            stage, peak = self._stage, self._mark.peak_bytes
+            if stage is not None and stage.heard:
+                stage.later_bytes = max(stage.later_bytes, peak)
+            elif stage is not None:
+                stage.entry_bytes = max(stage.entry_bytes, peak)
             self._mark = None
 
 
@@ -83,7 +96,10 @@ def _stage_work(stage: _Stage, looped: Callable[[str], bool]) -> StageWork:
     return StageWork(
         stage=stage.name,
         calls=_counted([heard.work for heard in stage.heard], steps),
-        extra_bytes=stage.extra_bytes,
+        extra_bytes=max(stage.entry_bytes, stage.later_bytes),
+        entry_bytes=stage.entry_bytes,
+        later_bytes=stage.later_bytes,
+        end_bytes=stage.end_bytes,
         outside=stage.outside.work(),
     )
 

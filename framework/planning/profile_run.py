@@ -16,7 +16,7 @@ from framework.planning.profile_platform import ShapePlatform
 from framework.planning.profile_source import Described
 from framework.planning.profile_store import shape_store
 from framework.platforms.sim.backend import install
-from framework.runtime.events import EventBus, StepDone
+from framework.runtime.events import Event, EventBus, StepDone, UseFinished
 from framework.runtime.numerics import applied_numerics
 from framework.runtime.placed import _clear_caches
 from framework.runtime.placing import make_placed
@@ -40,7 +40,13 @@ def profile_request(
     install()
     pass_ = ShapePass(SIM if target in (SIM, "cpu") else target)
     log = StageLog(pass_.tape, pass_.memory)
-    hear = EventBus(lambda event: log.step_done(event.num_steps) if isinstance(event, StepDone) else None)
+
+    def hear(event: Event) -> None:
+        if isinstance(event, StepDone):
+            log.step_done(event.num_steps)
+        elif isinstance(event, UseFinished):
+            log.use_done()
+
     with torch.random.fork_rng(devices=[]), torch.no_grad(), FromNumbers(), pass_:
         store = shape_store(spec.pipeline, graph, described, pass_, log)
         platform = ShapePlatform(pass_.memory, log.mark)
@@ -49,7 +55,7 @@ def profile_request(
 
         def run(one: RequestSpec) -> tuple[StageWork, ...]:
             alone = replace(spec, requests=(_plain(one),), placements={}, loras=(), prompt_cache_disk=False)
-            run_requests(alone, graph, store, hear, placed=placed, prompt_cache=cache)
+            run_requests(alone, graph, store, EventBus(hear), placed=placed, prompt_cache=cache)
             return log.take(lambda component: _group(spec, component) == "dit")
 
         try:

@@ -18,7 +18,7 @@ HALF = ("float16", "bfloat16")
 class Rates:
     """Seconds a byte of each way to the device, FLOP a second by kind of kernel, and the host's time for a launch.
 
-    `stage_s` is the host's own copying of a byte into a page-locked buffer, `disk_s` the reading of a mapped one.
+    `d2h_s` is a byte on the way back. `stage_s` is the host's own copying of a byte into a page-locked buffer, `disk_s` the reading of a mapped one.
     `blocked` is the share of a copy's time that it takes from kernels (1 - overlap), `staging_bytes` the size of a
     staging buffer; 0: there is none, and such copies go at `pageable_s` while the host waits.
     """
@@ -26,6 +26,7 @@ class Rates:
     memory_s: float
     pinned_s: float
     pageable_s: float
+    d2h_s: float
     stage_s: float
     disk_s: float
     launch_s: float
@@ -48,6 +49,7 @@ class Rates:
             memory_s=1 / (profile.memory_gbps * 1e9),
             pinned_s=1 / (profile.h2d_pinned_gbps * 1e9),
             pageable_s=1 / (profile.h2d_pageable_gbps * 1e9),
+            d2h_s=1 / (profile.d2h_gbps * 1e9),
             stage_s=1 / (profile.h2d_pageable_gbps * 1e9),
             disk_s=1 / (profile.disk_gbps * 1e9),
             launch_s=profile.launch_us * 1e-6,

@@ -7,7 +7,7 @@ the head of a second expert may come earlier, from the second request on: at mos
 from dataclasses import dataclass
 
 from framework.planning.clock import DEVICE, MAPPED, PINNED, Clock
-from framework.planning.facts import CallWork, Choice, ComponentSizes
+from framework.planning.facts import CallWork, Choice, ComponentSizes, Work
 from framework.planning.footprint import depth_of, resident_bytes, streamed_of
 from framework.planning.host import file_bytes
 from framework.planning.problem import LAYERWISE, RESIDENT, WHOLE
@@ -100,6 +100,17 @@ def _steps(call: CallWork, sizes: ComponentSizes, rates: Rates) -> Pass:
         steps.append((layer, known[id(work)], work.launches))
     steps.append((-1, rates.kernel_seconds(call.after), call.after.launches))
     return tuple(step for step in steps if step[0] >= 0 or step[1] or step[2])
+
+
+def around(stage: str, outside: Work, rates: Rates) -> Cost:
+    """Return the cost of a stage's own code around its calls: launches, or kernels where those take longer, and copies.
+
+    Scheduler steps and guidance mostly wait for the launch of small kernels.
+    """
+    kernels_s, launches_s = rates.kernel_seconds(outside), outside.launches * rates.launch_s
+    copies_s = outside.h2d_bytes * rates.pageable_s + outside.d2h_bytes * rates.d2h_s
+    seconds = max(kernels_s, launches_s) + copies_s
+    return Cost(stage, seconds, kernels_s, copies_s, launches_s, 0.0, 0)
 
 
 def load_seconds(sizes: ComponentSizes, choice: Choice, traffic: Traffic | None, rates: Rates) -> float:

@@ -16,8 +16,8 @@ UseKey = tuple[str, str | None]
 class Moment:
     """A stretch with the same weights on the device. `seen` have been in use by then, this moment's own included.
 
-    `active` counts what has been fetched ahead of its use. `activation_bytes`, `live_bytes` and `kept_bytes` are those
-    of the call and the stage.
+    `active` counts what has been fetched ahead of its use. `activation_bytes` and `live_bytes` are those of a call,
+    `kept_bytes` what is alive where no component runs.
     """
 
     stage: str
@@ -110,9 +110,11 @@ class _Walk:
         for use in self._uses[number]:
             if use.start_at_stage_entry:
                 self._begin(number, use)
-        self._note(work)
+        self._note(work, kept_bytes=_either(work.entry_bytes, work.extra_bytes))
         for counted in work.calls:
             self._call(number, work, counted)
+            if kept_bytes := _either(work.later_bytes, work.extra_bytes):
+                self._note(work, kept_bytes=kept_bytes)
         self._end_stage(number, work)
 
     def _call(self, number: int, work: StageWork, counted: CallCount) -> None:
@@ -156,18 +158,21 @@ class _Walk:
             if use.allow_prefetch:
                 self._ahead = (wanted, use.component)
                 self._seen |= {use.component}
-                live = max((counted.call.live_bytes for counted in work.calls), default=0)
-                self._note(work, live_bytes=live)
+                self._note(work, kept_bytes=_either(work.end_bytes, work.extra_bytes))
         if self._ahead is not None and self._ahead[0] == number:
             self._ahead = None  # it was passed over
 
-    def _note(self, work: StageWork, activation_bytes: int = 0, live_bytes: int = 0) -> None:
+    def _note(self, work: StageWork, activation_bytes: int = 0, live_bytes: int = 0, kept_bytes: int = 0) -> None:
         active = {component for component, _ in self._open}
         if self._ahead is not None:
             active.add(self._ahead[1])
-        moment = Moment(work.stage, frozenset(active), self._seen, activation_bytes, live_bytes, work.extra_bytes)
+        moment = Moment(work.stage, frozenset(active), self._seen, activation_bytes, live_bytes, kept_bytes)
         if moment not in self.moments[-8:]:  # components that take turns, step by step
             self.moments.append(moment)
+
+
+def _either(known: int | None, most: int) -> int:
+    return most if known is None else known
 
 
 def _add(calls: list[CallCount], counted: CallCount) -> None:

@@ -140,13 +140,16 @@ class Placed:
         self._peak_bytes, self._began_s = 0, self._device_seconds()
         self.resources.platform.reset_peak()
 
+    def begin_stage(self) -> None:
+        """A stage begins: what was between it and the one before counts for the request alone."""
+        self._peak_bytes, self._began_s = self.peak_bytes, self._device_seconds()
+        self.resources.platform.reset_peak()
+
     def end_stage(self) -> tuple[int | None, float | None]:
         """Return the stage's peak of device memory, and its seconds by the clock of a simulated device."""
         platform, began = self.resources.platform, self._began_s
         peak = platform.memory().peak_bytes
-        self._peak_bytes, self._began_s = max(self._peak_bytes, peak), self._device_seconds()
-        platform.reset_peak()
-        seconds = self._began_s - began if hasattr(platform, "seconds") else None
+        seconds = self._device_seconds() - began if hasattr(platform, "seconds") else None
         return None if platform.unified else peak, seconds
 
     @property

@@ -119,6 +119,7 @@ class ResidencyManager:
         self._node = self._nodes[index]
         self._next = self._nodes[index + 1] if index + 1 < len(self._nodes) else None
         self.current_component = self.last_component = self._step = None
+        self._placed.begin_stage()
         self._platform.mark(stage=self._node.spec.name, step=None)
         for use in self._node.component_uses:
             if use.start_at_stage_entry:

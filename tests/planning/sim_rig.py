@@ -135,8 +135,8 @@ def sizes_of(name: str, part: Part) -> ComponentSizes:
     )
 
 
-def call_of(name: str, part: Part) -> CallWork:
-    """Return the work of one forward."""
+def call_of(name: str, part: Part, inputs: int = 0) -> CallWork:
+    """Return the work of one forward, `inputs` bytes being alive meanwhile."""
     layers = [(f"stacks.{i}", j) for i, stack in enumerate(part.stacks) for j in range(len(stack))]
     blocks = [block for stack in part.stacks for block in stack]
     made = [rows * columns * ITEM for columns, rows in blocks] + [part.rows * 96 * ITEM, part.rows * WIDTH * ITEM]
@@ -149,6 +149,7 @@ def call_of(name: str, part: Part) -> CallWork:
         before=_product(part.rows, 96),
         after=Work(touched_bytes=adding.size_bytes, launches=1, kernels=(adding,)),
         activation_bytes=max(granules(size) for size in made),
+        live_bytes=inputs,
     )
 
 
@@ -162,7 +163,7 @@ def _product(rows: int, columns: int) -> Work:
 def problem_of(script: Script) -> PlanProblem:
     """Return the script as the planner gets it; the inputs of all components lie on the device all the time."""
     inputs = sum(granules(part.rows * WIDTH * ITEM) for part in script.parts.values())
-    calls = {name: call_of(name, part) for name, part in script.parts.items()}
+    calls = {name: call_of(name, part, inputs) for name, part in script.parts.items()}
     stages = tuple(
         StageWork(
             stage=stage,
