@@ -45,6 +45,7 @@ def test_a_quantised_run_is_told_recorded_and_alike_in_every_placement(
     assert record(tmp_path / "int8")["config"]["numerics"]["quantize"] == {"dit": "torchao-int8"}
 
 
+@pytest.mark.slow  # what it loads is tried in every mode by `tests/loading/test_quantized_modes.py`
 @pytest.mark.skipif(importlib.util.find_spec("gguf") is None, reason="needs the package gguf")
 def test_a_gguf_expert_runs_beside_the_models_own(tmp_path: Path, one_thread: None) -> None:
     file = write_gguf(EMBEDDED_MODELS / "digits" / "transformer", tmp_path / "expert.gguf")
