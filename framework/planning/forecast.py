@@ -24,13 +24,8 @@ def forecast(
     host = host_use(problem, choices)
     costs = _costs(problem, choices, life, host, rates)
     peaks = stage_peaks(problem, choices, life)
-    work = {stage.stage: stage.outside for stage in problem.work.stages}
-    stages = tuple(
-        _stage(
-            peak, [*(cost for cost in costs if cost.stage == peak.stage), around(peak.stage, work[peak.stage], rates)]
-        )
-        for peak in peaks
-    )
+    costs += [around(stage.stage, stage.outside, rates) for stage in problem.work.stages]
+    stages = tuple(_stage(peak, [cost for cost in costs if cost.stage == peak.stage]) for peak in peaks)
     load_s = sum(
         load_seconds(problem.components[name], choices[name], host.traffic.get(name), rates) for name in problem.known
     )

@@ -18,9 +18,10 @@ HALF = ("float16", "bfloat16")
 class Rates:
     """Seconds a byte of each way to the device, FLOP a second by kind of kernel, and the host's time for a launch.
 
-    `d2h_s` is a byte on the way back. `stage_s` is the host's own copying of a byte into a page-locked buffer, `disk_s` the reading of a mapped one.
-    `blocked` is the share of a copy's time that it takes from kernels (1 - overlap), `staging_bytes` the size of a
-    staging buffer; 0: there is none, and such copies go at `pageable_s` while the host waits.
+    `d2h_s` is a byte on the way back. `stage_s` is the host's own copying of a byte into a page-locked buffer, `disk_s`
+    the reading of a mapped one. `blocked` is the share of a copy's time that it takes from kernels (1 - overlap),
+    `staging_bytes` the size of a staging buffer; 0: there is none, and such copies go at `pageable_s` while the host
+    waits.
     """
 
     memory_s: float
