@@ -28,7 +28,7 @@ def main(overrides: list[str], flags: Flags) -> int:
     spec = compose_fetched(overrides, flags, say, needs_prompt=False)
     try:
         used = build_graph(spec.pipeline).used_components()
-        fetched = fetch_missing(spec.pipeline, used, spec.loras, say, progress=not flags.quiet)
+        fetched = fetch_missing(spec.pipeline, used, spec.loras, say, progress=not flags.quiet, bound=spec.budget.disk)
     except ConfigError as error:
         error.locate(spec.provenance)
         raise

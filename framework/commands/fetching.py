@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from framework.compose.arguments import Flags
+from framework.compose.budget import build_budget
 from framework.compose.composer import check, compose_data
+from framework.errors import ConfigError
 from framework.loading.hub import amount
-from framework.spec import LoraSpec, ModelSpec, PipelineSpec, RunSpec
+from framework.spec import Bound, LoraSpec, ModelSpec, PipelineSpec, RunSpec
 
 Say = Callable[[str], None]
 WHOLE = "diffusers_pipeline"
@@ -25,16 +27,23 @@ def compose_fetched(overrides: Sequence[str], flags: Flags, say: Say, *, needs_p
         composed.data["prompt"] = "none"  # nothing is made of it
     pipeline = _listed_elsewhere(composed.data)
     if pipeline is not None:
-        fetch_missing(pipeline, frozenset(), (), say)
+        fetch_missing(pipeline, frozenset(), (), say, bound=_disk_bound(composed.data))
     return check(composed)
 
 
 def fetch_missing(
-    pipeline: PipelineSpec, used: frozenset[str], loras: Sequence[LoraSpec], say: Say, *, progress: bool = True
+    pipeline: PipelineSpec,
+    used: frozenset[str],
+    loras: Sequence[LoraSpec],
+    say: Say,
+    *,
+    progress: bool = True,
+    bound: Bound | None = None,
 ) -> int:
     """Fetch what the run needs and this machine lacks; return the bytes fetched. Nothing missing: no connection.
 
-    Raises `LoadError` before anything is fetched when something is not there, gated, or does not fit on the disk.
+    Raises `LoadError` before anything is fetched when something is not there, gated, or does not fit on the disk or
+    in `bound`, the run's `budget.disk`.
     """
     from framework.loading.needs import needs_of
 
@@ -46,7 +55,7 @@ def fetch_missing(
     fetches = [fetch for need in needs if (fetch := plan_fetch(need)) is not None]
     if not fetches:
         return 0
-    free = check_space(fetches)
+    free = check_space(fetches, bound)
     for fetch in fetches:
         wanted = sum(file.size_bytes for file in fetch.files)
         here = wanted - fetch.missing_bytes
@@ -58,6 +67,14 @@ def fetch_missing(
         if meter:
             meter.close()
     return sum(fetch.missing_bytes for fetch in fetches)
+
+
+def _disk_bound(data: Mapping[str, Any]) -> Bound | None:
+    """The run's `budget.disk`; one that cannot be read is told by the check that follows."""
+    try:
+        return build_budget(data.get("budget") or {}).disk
+    except (ConfigError, TypeError, ValueError):
+        return None
 
 
 class Meter:

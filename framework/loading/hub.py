@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from framework.errors import FrameworkError, LoadError
 from framework.loading.needs import Need
 from framework.loading.source import cached_snapshot
+from framework.spec import Bound
 
 Progress = Callable[[int, int], None]
 """Told the bytes that are here and the bytes wanted, from any thread."""
@@ -82,16 +83,20 @@ def plan_fetch(need: Need) -> Fetch | None:
     return Fetch(need.repo, need.revision, commit, need.key, files, missing, partial)
 
 
-def check_space(fetches: Sequence[Fetch]) -> int:
-    """Return the free bytes of the cache's disk. Raises `LoadError` where the files do not fit on it."""
+def check_space(fetches: Sequence[Fetch], bound: Bound | None = None) -> int:
+    """Return the free bytes of the cache's disk. Raises `LoadError` where the files do not fit on it or in `bound`."""
     from huggingface_hub import constants
 
     cache = Path(constants.HF_HUB_CACHE)
     nearest = next(folder for folder in (cache, *cache.parents) if folder.exists())
-    free = shutil.disk_usage(nearest).free
+    usage = shutil.disk_usage(nearest)
+    free = usage.free
     wanted = sum(fetch.missing_bytes for fetch in fetches)
+    names = ", ".join(f"'{fetch.repo}'" for fetch in fetches)
+    if bound is not None and wanted > bound.of(usage.total, free):
+        allowed = amount(bound.of(usage.total, free))
+        raise LoadError(f"{fetches[0].key}: {names} needs {amount(wanted)} more, and budget.disk leaves {allowed}")
     if wanted > free:
-        names = ", ".join(f"'{fetch.repo}'" for fetch in fetches)
         raise LoadError(
             f"{fetches[0].key}: {names} needs {amount(wanted)} more and {amount(free)} are free in "
             f"'{cache}'; free some, or put the cache elsewhere with HF_HUB_CACHE"

@@ -12,7 +12,7 @@ from hub_server import LARGE, Hub, connected, served
 from framework.errors import LoadError
 from framework.loading.hub import Fetch, check_space, fetch_files, plan_fetch
 from framework.loading.needs import AdapterFiles, ComponentFiles, Need, needs_of
-from framework.spec import LoraSpec, ModelSpec
+from framework.spec import Bound, LoraSpec, ModelSpec
 
 BIG = hashlib.sha256(b"weights").digest() * (LARGE // 32 + 1000)
 
@@ -127,6 +127,13 @@ def test_too_little_disk_is_told_before_anything_is_fetched(hub: Hub, monkeypatc
     with pytest.raises(LoadError, match=r"'me/big' needs 8\.0 MiB more and 1\.0 MiB are free .* HF_HUB_CACHE"):
         check_space([found])
     assert hub.fetched() == []
+
+
+def test_a_download_beyond_the_runs_bound_of_the_disk_is_told_before_anything_is_fetched(hub: Hub) -> None:
+    with pytest.raises(LoadError, match=r"'me/big' needs 8\.0 MiB more, and budget\.disk leaves 1\.0 MiB"):
+        check_space([planned()], Bound("1MiB", 2**20))
+    assert hub.fetched() == []
+    assert check_space([planned()], Bound("9MiB", 9 * 2**20)) > 0
 
 
 def test_offline_tries_no_connection(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
