@@ -1,14 +1,15 @@
 """What each family supports, and which pipelines run whole: as data, and as the page docs/families.md. No torch."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from framework.compose.groups import find_file, options_of
-from framework.compose.yaml_file import read_document
 from framework.registry import FAMILIES, MODES
 
 FILES = ("image", "mask", "video")
+_FAMILY = re.compile(r"^family: *([\w-]+)", re.MULTILINE)  # `list` answers at once because it loads no reader of YAML
 WHOLE: Mapping[str, str] = {
     "AnimateDiffPipeline": "the motion adapter's weights go into the UNet; the adapter itself is never called",
     "ChromaPipeline": "",
@@ -58,13 +59,13 @@ def _facts(family: Any, configs: list[str]) -> dict[str, list[str]]:
 
 
 def _configs(folders: Sequence[Path]) -> dict[str, list[str]]:
-    """The pipeline configs of each family, read as files; one that inherits its family from another is left out."""
+    """The pipeline configs of each family, by their line `family:`; one that inherits it from another is left out."""
     found: dict[str, list[str]] = {}
     for option in options_of("pipeline", folders):
         path = find_file("pipeline", option, folders)
-        data = read_document(path).data if path is not None else None
-        if isinstance(data, Mapping) and data.get("family"):
-            found.setdefault(str(data["family"]), []).append(option)
+        said = _FAMILY.search(path.read_text(encoding="utf-8", errors="replace")) if path is not None else None
+        if said is not None and said[1] != "null":
+            found.setdefault(said[1], []).append(option)
     return found
 
 
