@@ -7,7 +7,8 @@ until they repeat, then multiplied. A layer that runs twice in a pass is taken a
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from framework.planning.clock import DEVICE, Clock
+from framework.planning.clock import DEVICE, PINNED, Clock
+from framework.planning.rates import STAGING_BUFFERS
 
 Pass = tuple[tuple[int, float, int], ...]
 SAME = 1e-9
@@ -23,6 +24,16 @@ class Traffic:
     rest: tuple[tuple[int, str], ...] = ()
 
 
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """A copy through the staging buffers into memory that is free at `free`; it ends when its layer is called."""
+
+    size_bytes: int
+    tier: str
+    free: float
+    sent_bytes: int = 0
+
+
 class Ring:
     """The streamer's order of copies: what comes next is loaded as far as there are slots."""
 
@@ -35,7 +46,8 @@ class Ring:
         self._whole = slots == len(self._streamed)  # all have a slot of their own
         self._ahead = depth > 0
         self._free = [0.0] * slots
-        self._ready = dict.fromkeys((i for i in own if i not in self._unsent), 0.0)
+        self._ready: dict[int, float | Delivery] = dict.fromkeys((i for i in own if i not in self._unsent), 0.0)
+        self._waiting: list[Delivery] = []
         self._end: int | None = None  # where it is known that nothing more is called
         self._order: tuple[int, ...] = tuple(range(len(traffic.layer_bytes)))
         self._at = self._next = 0  # the next call, and the next layer to be loaded, counted through all passes
@@ -62,23 +74,37 @@ class Ring:
     def skip(self, seconds: float) -> None:
         """Later passes have gone by."""
         self._free = [time + seconds for time in self._free]
-        self._ready = {layer: time + seconds for layer, time in self._ready.items()}
+        for delivery in self._waiting:
+            delivery.free += seconds
+        for layer, time in self._ready.items():
+            if not isinstance(time, Delivery):
+                self._ready[layer] = time + seconds
 
     def _enter(self, layer: int) -> None:
         if self._traffic.layer_bytes[layer]:
             found = self._ready.get(layer)
             if found is None:
                 found = self._load_now(layer)
+            if isinstance(found, Delivery):
+                found = self._ready[layer] = self._complete(found)
             self._clock.wait_for(found)
         self._at += 1
         self._next = max(self._next, self._at)
 
-    def _load_now(self, layer: int) -> float:
+    def _load_now(self, layer: int) -> float | Delivery:
         if layer in self._unsent:
             return self._send(layer, 0.0)
         if not self._free:
-            self._free.append(self._ready.pop(next(key for key in self._ready if key in self._streamed)))
+            self._give_up(next(key for key in self._ready if key in self._streamed))
         return self._send(layer, self._free.pop())
+
+    def _give_up(self, layer: int) -> None:
+        """What was loaded is of no use; what has been sent of it is ordered before all later copies."""
+        found = self._ready.pop(layer)
+        if isinstance(found, Delivery):
+            self._waiting.remove(found)
+            found = self._clock.copy if found.sent_bytes else found.free
+        self._free.append(found)
 
     def _advance(self) -> None:
         """Send what comes next, in the order of need."""
@@ -100,11 +126,26 @@ class Ring:
             position += 1
         self._next = position
 
-    def _send(self, layer: int, free: float) -> float:
+    def _send(self, layer: int, free: float) -> float | Delivery:
         self._unsent.discard(layer)
-        arrived = self._clock.send(self._traffic.layer_bytes[layer], self._traffic.tiers[layer], free)
-        self._ready[layer] = arrived
-        return arrived
+        size, tier = self._traffic.layer_bytes[layer], self._traffic.tiers[layer]
+        staged = layer in self._streamed and tier != PINNED and self._clock.rates.staging_bytes > 0
+        self._ready[layer] = self._begin(Delivery(size, tier, free)) if staged else self._clock.send(size, tier, free)
+        return self._ready[layer]
+
+    def _begin(self, delivery: Delivery) -> Delivery:
+        """Fill the buffers for the first that waits, if it has none, and stop: the host has other things to launch."""
+        self._waiting.append(delivery)
+        first = self._waiting[0]
+        if not first.sent_bytes:
+            first.sent_bytes = min(first.size_bytes, STAGING_BUFFERS * self._clock.rates.staging_bytes)
+            self._clock.send(first.sent_bytes, first.tier, first.free)
+        return delivery
+
+    def _complete(self, delivery: Delivery) -> float:
+        self._waiting.remove(delivery)
+        rest = delivery.size_bytes - delivery.sent_bytes
+        return self._clock.send(rest, delivery.tier, delivery.free) if rest else self._clock.copy
 
     def _turn(self, order: tuple[int, ...]) -> None:
         """A pass begins; where it is not the one expected, what was loaded for that is of no use."""
@@ -112,7 +153,7 @@ class Ring:
             self._order = order
             self._at = 0
             for layer in [layer for layer in self._ready if layer in self._streamed and not self._whole]:
-                self._free.append(self._ready.pop(layer))
+                self._give_up(layer)
             self._next = 1 if list(order) == sorted(order) else len(order)  # else nothing is right till the next pass
 
 
