@@ -324,9 +324,14 @@ class Tracer:
 def labelled(
     modules: Mapping[str, nn.Module], paths: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[Label, nn.Module]]:
-    """Give every component and each of its layers with its label; `paths` are block lists by component."""
+    """Give every component and each of its layers with its label; `paths` are block lists by component.
+
+    Where there is no such list the parts take their place: a VAE's `decode` is no call of the VAE, but of its decoder.
+    """
     for component, module in modules.items():
         yield (component, None), module
+        if not paths.get(component):
+            yield from (((component, name), part) for name, part in module.named_children())
         for path in paths.get(component, ()):
             try:
                 stack = module.get_submodule(path)
