@@ -8,6 +8,7 @@ from framework.platforms.hardware import load_hardware
 from framework.platforms.protocol import Platform
 from framework.platforms.sim import SimPlatform, World, install, start
 from framework.runtime import events
+from framework.tracing.clocks import HostClock, Stamp
 from framework.tracing.platform import TracedPlatform
 from framework.tracing.ranges import Ranges
 from framework.tracing.spans import COMPUTE, COPY, STAGES, STALL, WORK
@@ -84,6 +85,36 @@ def test_after_a_trace_the_platform_keeps_nothing(platform: SimPlatform) -> None
     again = Tracer()
     assert again.watch(traced) is traced
     assert traced.tracer is again
+
+
+class LateClock(HostClock):
+    """A device that reaches its stamps only when the host waits for it, as a GPU may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = False
+
+    def read_end(self, stamp: Stamp) -> float | None:
+        return super().read_end(stamp) if self.reached else None
+
+
+def test_stamps_that_the_device_has_not_reached_are_read_later_and_nothing_waits_for_them(
+    platform: SimPlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, waited = LateClock(), []
+    monkeypatch.setattr("framework.tracing.tracer.make_clock", lambda _: clock)
+    tracer = Tracer()
+    traced = tracer.watch(platform)
+    monkeypatch.setattr(
+        platform, "synchronize", lambda target=None: waited.append(target) or setattr(clock, "reached", True)
+    )
+    run_one_copy(traced, tracer)
+    assert (tracer.spans, waited) == ([], [])
+    tracer.finish()
+    assert waited == [None]
+    (move,) = [span for span in tracer.spans if span.track == COPY]
+    assert (move.size_bytes, move.direction, move.component) == (SIZE, "h2d", "dit")
+    assert {span.name for span in tracer.spans if span.track == STAGES} == {"request 1", "denoise", "step 1"}
 
 
 def test_layers_are_told_apart_and_their_hooks_go_again(platform: SimPlatform) -> None:
