@@ -25,8 +25,7 @@ from framework.runtime.determinism import prepared_environment
 from framework.runtime.events import EventBus, Note, PlanMade, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
 from framework.runtime.numerics import denoisers_of, refuse_incapable, run_numerics
-from framework.runtime.placing import make_placed, reads_of
-from framework.runtime.residency import effective_placements
+from framework.runtime.placing import effective_placements, make_placed, reads_of
 from framework.runtime.scheduler import RunResult, run_requests
 from framework.runtime.step_cache import StepCaches
 from framework.runtime.warm import Loaded, Warm
@@ -94,6 +93,8 @@ def _execute(
     artifacts: Artifacts | None,
 ) -> RunResult:
     check_requests(spec.pipeline, spec.requests, spec.provenance)
+    if warm is not None and tracer is not None:
+        warm.close()  # what is placed already tells its copies to another tracer, or to none
     asked, again = spec, warm.decision(spec) if warm is not None else None
     spec = again or decide(spec, graph, events)
     kept = warm.find(spec) if warm is not None else None
@@ -114,7 +115,7 @@ def _execute(
         if again is not None and spec.plan is not None:
             events.emit(PlanMade(spec.plan, tuple(asdict(placement) for placement in spec.placements.values())))
         result = _run_loaded(spec, graph, events, writer, interrupts, keep, loaded, tracer, artifacts)
-    if warm is not None:
+    if warm is not None and tracer is None:
         warm.keep(asked, spec, loaded)
     return result
 

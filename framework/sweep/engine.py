@@ -14,7 +14,7 @@ from framework.sweep.devices import Device
 from framework.sweep.job import Job
 from framework.sweep.process import WorkerProcess, describe_end
 from framework.sweep.settings import FRESH, SweepSettings
-from framework.sweep.state import DONE, FAILED, INTERRUPTED, State, begin_attempt, end_attempt
+from framework.sweep.state import DONE, FAILED, INTERRUPTED, State, begin_attempt, end_attempt, left_to_go_on
 
 TICK_S = 0.2
 GRACE_S = 10.0  # for running jobs to close their records after an interrupt
@@ -113,8 +113,10 @@ class LocalEngine:
         place.worker.load_key = job.load_key
         self.watcher.started(job, state)
         assert job.parcel is not None
+        earlier = left_to_go_on(self.folder, state, job)
         message = {"op": "run", "job": job.name, "folder": str(folder), "device": place.device.label}
-        place.message = {**message, "words": list(job.words), "parcel": job.parcel}
+        message |= {"words": list(job.words), "earlier": str(earlier) if earlier is not None else None}
+        place.message = {**message, "parcel": job.parcel}
         self._send(place)
 
     def _send(self, place: Place) -> None:

@@ -10,12 +10,14 @@ from framework.errors import ConfigError
 from framework.outputs.atomic import atomic_path
 from framework.outputs.hashing import file_sha256
 from framework.outputs.json_text import to_json
+from framework.outputs.machine import installed_versions
 from framework.outputs.read_record import read_record
 from framework.outputs.record import FILE_NAME as RECORD
 from framework.sweep.job import Job, content_of
 from framework.sweep.manifest import now
 
 FILE_NAME, LOG = "job.json", "log.txt"
+ARTIFACTS = "artifacts"  # the folder of a run in which its stages' results are kept
 PENDING, RUNNING, DONE, FAILED, REFUSED, INTERRUPTED = "pending", "running", "done", "failed", "refused", "interrupted"
 
 
@@ -104,6 +106,23 @@ def begin_attempt(folder: Path, state: State, device: str) -> Path:
     state.status, state.error = RUNNING, None
     write_state(folder, state)
     return place
+
+
+def left_to_go_on(folder: Path, state: State, job: Job) -> Path | None:
+    """Return what the attempt before the last one left to go on from: artifacts of this very job, made the same way.
+
+    None where there are none, where the device, a library or a drawn seed is another now.
+    """
+    aside = folder / state.name / f"attempt-{len(state.attempts) - 1}"
+    if not (aside / ARTIFACTS).is_dir() or job.spec is None or any(one.seeds is None for one in job.spec.requests):
+        return None
+    try:
+        record = read_record(aside)
+    except ConfigError:
+        return None
+    config = record["config"]
+    same = content_of(config) == job.content and config.get("device") == job.spec.config.get("device")
+    return aside if same and record.get("versions") == installed_versions() else None
 
 
 def end_attempt(

@@ -24,6 +24,7 @@ from framework.compose.plugins import load_plugins
 from framework.errors import ConfigError, FrameworkError, Interrupted, PlanError
 from framework.graph import build_graph
 from framework.outputs.hashing import config_sha256
+from framework.outputs.read_record import read_record
 from framework.outputs.record import RecordSink
 from framework.outputs.redact import redact
 from framework.report.lines import LogFile
@@ -117,7 +118,7 @@ class Server:
             bus = events.EventBus(log, keeper, Steps(self))
             for note in spec.notes:
                 bus.emit(events.Note(note))
-            self.make(spec, folder, bus)
+            self.make(spec, folder, bus, Path(message["earlier"]) if message.get("earlier") else None)
             return "done", None
         except BaseException as error:  # a job may raise anything, and its worker has to say so
             log.write("".join(traceback.format_exception(error)).rstrip())
@@ -126,17 +127,28 @@ class Server:
                 keeper.finish(status, text)
             return status, text
 
-    def make(self, spec: RunSpec, folder: Path, bus: events.EventBus) -> None:
-        """Run `spec` with its results in `folder`."""
+    def make(self, spec: RunSpec, folder: Path, bus: events.EventBus, earlier: Path | None = None) -> None:
+        """Run `spec` with its results in `folder`, from the artifacts that an attempt in `earlier` has kept."""
         from framework.outputs.writer import OutputWriter
+        from framework.runtime.artifacts import Artifacts
+        from framework.runtime.resume import Resume
         from framework.runtime.run import execute
 
+        graph = build_graph(spec.pipeline)
         writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(redact(spec.config)))
+        resume = Resume(earlier, graph, _hashes(earlier)) if earlier is not None else None
+        artifacts = Artifacts(folder, spec, graph, bus, resume)
         watchers = Watchers(spec, folder, bus, f"python -m framework run --from {folder}")
         try:
-            execute(spec, build_graph(spec.pipeline), bus, writer, warm=self.warm, tracer=watchers.tracer)
+            execute(spec, graph, bus, writer, warm=self.warm, tracer=watchers.tracer, artifacts=artifacts)
         finally:
             watchers.finish()
+
+
+def _hashes(folder: Path) -> dict[Path, str]:
+    """The artifacts that the record of an attempt lists, and what they must hash to."""
+    entries = [entry for request in read_record(folder)["requests"] for entry in request.get("artifacts") or ()]
+    return {folder / entry["path"]: entry["sha256"] for entry in entries}
 
 
 def _end_of(error: BaseException) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from framework.sweep import worker
 class FakeServer(worker.Server):
     """Writes what the run would see of its process into `seen.txt`, its only output."""
 
-    def make(self, spec: RunSpec, folder: Path, bus: events.EventBus) -> None:
+    def make(self, spec: RunSpec, folder: Path, bus: events.EventBus, earlier: Path | None = None) -> None:
         (request,) = spec.requests
         bus.emit(events.RunStarted(spec.pipeline.name, 1, spec.device))
         bus.emit(events.RequestStarted(0, 1, request.prompt, request.seeds or (0,)))

@@ -44,6 +44,21 @@ def test_a_warm_worker_gives_what_a_single_run_gives(tmp_path: Path, sweep: Call
 
 
 @pytest.mark.slow
+def test_a_job_goes_on_from_what_its_last_attempt_kept(
+    tmp_path: Path, sweep: Callable[..., int], states: States
+) -> None:
+    assert sweep("request.num_inference_steps=2", "seed=4,5", "--devices", "none:1") == 0
+    folder = tmp_path / "s" / states()[1]["name"]
+    before = frames(record(folder))
+    (folder / "video.mp4").unlink()
+    assert sweep() == 0
+    log = (folder / "log.txt").read_text(encoding="utf-8")
+    assert "request 1 goes on with stage 'decode'" in log
+    assert frames(record(folder)) == before
+    assert [len(state["attempts"]) for state in states().values()] == [2, 1]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", ["none:4", "sim:4"])
 def test_24_jobs_of_every_kind(
     devices: str, tmp_path: Path, sweep: Callable[..., int], states: States, monkeypatch: pytest.MonkeyPatch
