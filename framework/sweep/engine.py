@@ -114,7 +114,7 @@ class LocalEngine:
         self.watcher.started(job, state)
         assert job.parcel is not None
         earlier = left_to_go_on(self.folder, state, job)
-        message = {"op": "run", "job": job.name, "folder": str(folder), "device": place.device.label}
+        message: dict[str, Any] = {"op": "run", "job": job.name, "folder": str(folder), "device": place.device.label}
         message |= {"words": list(job.words), "earlier": str(earlier) if earlier is not None else None}
         place.message = {**message, "parcel": job.parcel}
         self._send(place)
