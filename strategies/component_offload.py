@@ -9,6 +9,7 @@ from framework.memory.casting import Undo, cast_parameters
 from framework.memory.layerwise import attach_mover
 from framework.memory.mover import changed_weight
 from framework.memory.resources import Resources, make_resources
+from framework.memory.unpin import unpin
 from framework.registry import register_strategy
 from framework.spec import Placement
 
@@ -27,7 +28,9 @@ class ComponentOffload:
     ) -> None:
         self.component = component
         self._module = module
-        self._mover = attach_mover(component, module, resources or make_resources(device))
+        shared = resources or make_resources(device)
+        self._store = shared.store
+        self._mover = attach_mover(component, module, shared)
         self._dtype: torch.dtype | None = None
         self._undo_cast: Undo | None = None
 
@@ -87,6 +90,10 @@ class ComponentOffload:
     def origins(self) -> dict[str, Tensor]:
         """Return the weights as their checkpoint file has them, as far as it is mapped."""
         return {name: origin for parcel in self._mover.parcels() for name, origin in parcel.origins().items()}
+
+    def give_back_pins(self) -> int:
+        """Move the weights off page-locked memory, between uses; return its bytes."""
+        return unpin(self._mover.parcels(), self._store)
 
     def detach(self) -> None:
         """Leave the weights in the module, on the host."""

@@ -10,6 +10,7 @@ from framework.memory.casting import main_dtype
 from framework.memory.layers import find_stacks
 from framework.memory.layerwise import attach_streamer, placed_knobs
 from framework.memory.resources import Resources, make_resources
+from framework.memory.unpin import unpin
 from framework.registry import register_strategy
 from framework.spec import Placement
 
@@ -29,6 +30,7 @@ class LayerwiseOffload:
         self.component = component
         self._own_dtype = main_dtype(module)
         shared = resources or make_resources(device)
+        self._store = shared.store
         stacks = find_stacks(component, module, shared.layers.get(component, ()))
         knobs = placed_knobs(placement, stacks, park=component in shared.parked)
         self._streamer = attach_streamer(component, module, knobs, shared, stacks)
@@ -113,6 +115,10 @@ class LayerwiseOffload:
     def origins(self) -> dict[str, Tensor]:
         """Return the weights as their checkpoint file has them, as far as it is mapped."""
         return {name: origin for parcel in self._streamer.parcels() for name, origin in parcel.origins().items()}
+
+    def give_back_pins(self) -> int:
+        """Move the weights off page-locked memory, between uses; return its bytes."""
+        return unpin(self._streamer.parcels(), self._store)
 
     def detach(self) -> None:
         """Take the hooks off and leave the weights in the module, on the host."""

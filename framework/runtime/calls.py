@@ -11,6 +11,7 @@ from torch import nn
 
 from framework.runtime.failures import layer_of, mark_layer
 from framework.runtime.recovery import Recovery
+from framework.runtime.room import Room
 
 
 class CallListener(Protocol):
@@ -26,22 +27,18 @@ class CallListener(Protocol):
 class Calls:
     """Stands around the calls of one request. A call inside another is made as it is: its caller would repeat it.
 
-    `make_room` brings a component to rest, gives something up and says whether another try is worth it; `ready` makes
-    open uses ready again before it; `account` notes beside a final error what lies on the device. `where` says the
-    place for the user.
+    `room` gives something up between two tries, `where` says the place for the user.
     """
 
     def __init__(
         self,
         recovery: Recovery | None,
         module: Callable[[str], nn.Module],
-        make_room: Callable[[str], bool],
-        account: Callable[[str, BaseException], None],
-        ready: Callable[[str], None],
+        room: Room,
         where: Callable[[], str],
     ) -> None:
         self._recovery, self._module = recovery, module
-        self._make_room, self._account, self._ready, self._where = make_room, account, ready, where
+        self._room, self._where = room, where
         self._listener: CallListener | None = None
         self._inside = False
 
@@ -83,8 +80,8 @@ class Calls:
                     mark_layer(failure, layer_of(failure, self._module(component)))
                     traceback.clear_frames(failure.__traceback__)  # they hold the activations of the failed call
                 started = time.perf_counter() if started is None else started
-                if not self._make_room(component):
-                    self._account(component, failure)
+                if not self._room.make(component):
+                    self._room.account(component, failure)
                     raise failure
                 failure.__traceback__ = None
                 self._restart(component, states)
@@ -102,7 +99,7 @@ class Calls:
             module.clear_cache()
         for generator, state in states:
             generator.set_state(state)
-        self._ready(component)
+        self._room.make_all_ready()
 
 
 def _generators(values: tuple[Any, ...]) -> Iterator[torch.Generator]:

@@ -4,19 +4,20 @@ They are built before the first request and outside inference mode: weights made
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
-from framework.errors import FrameworkError, PlanError
+from framework.errors import FrameworkError, PlanError, StageError
 from framework.loading.weights import size_bytes
 from framework.memory.layers import loose_tensors
 from framework.memory.resources import Resources
+from framework.memory.unpin import is_short
 from framework.registry import STRATEGIES
-from framework.runtime.sharing import Footprint
+from framework.runtime.sharing import MIB, Footprint
 from framework.runtime.strategy import Strategy
 from framework.spec import Placement
 
@@ -108,6 +109,21 @@ class Placed:
         for component in list(self._built):
             self.forget(component)
 
+    def relieve_host(self, in_use: Collection[str]) -> str | None:
+        """Where the host runs short, give back the pins of components that rest; return the line that says so."""
+        store = self.resources.store
+        if not store.ledger.granted_bytes or not is_short(store.memory()):
+            return None
+        resting = {name: strategy for name, (_, strategy) in self._built.items() if name not in in_use}
+        given = {name: _optional(strategy, "give_back_pins", int)() for name, strategy in resting.items()}
+        names = ", ".join(name for name, size in given.items() if size)
+        if not names:
+            return None
+        return (
+            f"the host runs short of memory: {sum(given.values()) / MIB:.1f} MiB of page-locked weights given back "
+            f"({names}); their copies are slower from now on"
+        )
+
     def loose_bytes(self) -> dict[str, int]:
         """Return the device bytes of tensors that components keep beside their weights, where they keep any.
 
@@ -187,6 +203,17 @@ class Placed:
         """Return the tensors of `component` that are not where its strategy has put them."""
         found: list[str] = _optional(self._built[component][1], "misplaced", list)()
         return found
+
+    def audit(self, when: str) -> None:
+        """Compare where each tensor is with where its strategy has put it. Raises `StageError`."""
+        for component in self.components():
+            wrong = self.misplaced(component)
+            if wrong:
+                more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+                raise StageError(
+                    f"{when} component '{component}' ({self.mode(component)}) is not where its plan has it: "
+                    f"{', '.join(wrong[:3])}{more} were moved or exchanged by other code"
+                )
 
     def share_ring(self, one: str, other: str) -> bool:
         names = self.resources.ring_names

@@ -8,8 +8,8 @@ from framework.loading.weights import size_bytes
 from framework.memory.resources import make_resources
 from framework.planning.facts import Budgets
 from framework.platforms.protocol import Platform
-from framework.runtime.events import MemoryMeasured
-from framework.runtime.placed import Placed
+from framework.runtime.events import EventBus, MemoryMeasured, Note
+from framework.runtime.placed import RESIDENT, Placed
 from framework.runtime.sharing import check_fit, ring_names
 from framework.runtime.store import ComponentStore
 from framework.spec import PipelineSpec, Placement, RequestSpec
@@ -35,6 +35,19 @@ def make_placed(
         tiers={name: placement.tier for name, placement in placements.items() if placement.tier is not None},
     )
     return Placed(placements, resources, capped=budgets.device is not None)
+
+
+def effective_placements(
+    placements: Mapping[str, Placement], components: frozenset[str], device_type: str, events: EventBus
+) -> dict[str, Placement]:
+    """Return a placement for each of `components`; on the CPU all are resident, and one line says so."""
+    default = {name: Placement(component=name, group=None, mode=RESIDENT) for name in sorted(components)}
+    chosen = {name: placements.get(name, default[name]) for name in default}
+    moved = [f"{name} ({placement.mode})" for name, placement in chosen.items() if placement.mode != RESIDENT]
+    if device_type != "cpu" or not moved:
+        return chosen
+    events.emit(Note(f"on the CPU every component is resident; no effect for {', '.join(moved)}"))
+    return default
 
 
 def reads_of(pipeline: PipelineSpec, requests: Sequence[RequestSpec]) -> dict[str, int]:

@@ -10,9 +10,8 @@ a component that shares the ring of the one in use brings no memory of its own, 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -21,45 +20,18 @@ from torch import nn
 from framework.errors import StageError
 from framework.graph import Graph, Node
 from framework.memory.casting import main_dtype
+from framework.runtime.after_warmup import preferred
 from framework.runtime.calls import CallListener, Calls
 from framework.runtime.events import EventBus, Note, UseFinished, UseStarted
 from framework.runtime.hook import ManagedHook
 from framework.runtime.memory_sample import MemorySampler
-from framework.runtime.placed import RESIDENT, Placed, first_line, outside_inference
+from framework.runtime.placed import RESIDENT, Placed, outside_inference
 from framework.runtime.recovery import Recovery
+from framework.runtime.room import OpenUse, Room
 from framework.runtime.store import ComponentStore
 from framework.runtime.strategy import Strategy
 from framework.runtime.timeline import Timeline, UseKey, key_of
-from framework.spec import ComponentUse, Placement
-
-SINGLE_DITS = ("transformer", "video_dit")
-"""Where one of these has no second expert, `preferred` never overrides its mode."""
-
-
-@dataclass(slots=True)
-class OpenUse:
-    """A use that has begun. `depth` counts nested `ctx.use`; `held`: it lasts until its stage ends."""
-
-    use: ComponentUse
-    stage: str
-    strategy: Strategy
-    started: float
-    dtype: torch.dtype | None
-    depth: int = 0
-    held: bool = False
-
-
-def effective_placements(
-    placements: Mapping[str, Placement], components: frozenset[str], device_type: str, events: EventBus
-) -> dict[str, Placement]:
-    """Return a placement for each of `components`; on the CPU all are resident, and one line says so."""
-    default = {name: Placement(component=name, group=None, mode=RESIDENT) for name in sorted(components)}
-    chosen = {name: placements.get(name, default[name]) for name in default}
-    moved = [f"{name} ({placement.mode})" for name, placement in chosen.items() if placement.mode != RESIDENT]
-    if device_type != "cpu" or not moved:
-        return chosen
-    events.emit(Note(f"on the CPU every component is resident; no effect for {', '.join(moved)}"))
-    return default
+from framework.spec import ComponentUse
 
 
 class ResidencyManager:
@@ -77,8 +49,6 @@ class ResidencyManager:
         self._placed = placed
         self._events = events
         self._check = check
-        self._recovery = recovery
-        self._calls = Calls(recovery, store.module, self._make_room, self.account, self._ready_again, self._where)
         self._step: int | None = None
         self._platform = placed.resources.platform
         self._sampler = MemorySampler(placed)
@@ -90,6 +60,9 @@ class ResidencyManager:
         self._num_ended = 0
         self._timeline = Timeline()
         self._open: dict[UseKey, OpenUse] = {}
+        self._room = Room(placed, recovery, self._open, self._strategy, self._let_go)
+        self.account = self._room.account  # what lies on the device, beside an error of memory
+        self._calls = Calls(recovery, store.module, self._room, self._where)
         self._open_components: set[str] = set()
         self._armed: dict[str, ComponentUse] = {}
         self._prefetched: dict[str, str] = {}  # component -> stage that it was fetched for
@@ -161,7 +134,14 @@ class ResidencyManager:
         self._drop_prefetched([name for name, wanted in self._prefetched.items() if wanted == stage])
         self._node = None
         self._num_ended += 1
-        self._audit(f"after stage '{stage}'")
+        self._placed.audit(f"after stage '{stage}'")
+        self._relieve_host()
+
+    def _relieve_host(self) -> None:
+        """Page-locked memory is the first that the host gets back when it runs short."""
+        said = self._placed.relieve_host(self._open_components | self._prefetched.keys())
+        if said is not None:
+            self._events.emit(Note(said))
 
     def finish_request(self) -> None:
         """Bring every component to its idle state; the first error is raised after all have been tried."""
@@ -178,7 +158,7 @@ class ResidencyManager:
         steps += [partial(self._finish_component, name, name in ready) for name in self._seen]
         if self._warmup:
             steps += [partial(self._placed.forget_length, name) for name in self._seen]
-        steps.append(partial(self._audit, f"after request {self._request + 1}"))
+        steps.append(partial(self._placed.audit, f"after request {self._request + 1}"))
         errors: list[Exception] = []
         for step in steps:
             try:
@@ -270,7 +250,7 @@ class ResidencyManager:
         for opened in self._open.values():
             if opened.use.component == component:
                 opened.strategy = self._strategy(component)
-                self._make_ready(opened, opened.dtype)
+                self._room.make_ready(opened, opened.dtype)
 
     def forget_component(self, component: str) -> None:
         """Give up what is known of a component's instance; a use of it that is open is finished first."""
@@ -299,7 +279,7 @@ class ResidencyManager:
         opened = self._open.get(key)
         if opened is not None:
             if wanted is not None and wanted != opened.dtype:
-                self._make_ready(opened, wanted)
+                self._room.make_ready(opened, wanted)
                 opened.dtype = wanted
             return opened
         self._check()
@@ -313,7 +293,7 @@ class ResidencyManager:
         self._drop_prefetched([name for name in self._prefetched if name != use.component])
         opened = OpenUse(use, self._node.spec.name, strategy, started, wanted)
         self._open[key] = opened
-        self._make_ready(opened, wanted)
+        self._room.make_ready(opened, wanted)
         self._open_components.add(use.component)
         self._prefetched.pop(use.component, None)
         if self._events.heard:
@@ -367,6 +347,9 @@ class ResidencyManager:
                 self._prefetched[name] = stage
                 self._seen.setdefault(name, use)
 
+    def _let_go(self) -> None:
+        self._drop_prefetched(list(self._prefetched))
+
     def _drop_prefetched(self, components: list[str]) -> None:
         """What was fetched ahead and is passed over goes again."""
         for name in components:
@@ -382,71 +365,19 @@ class ResidencyManager:
     def _strategy(self, component: str) -> Strategy:
         return self._placed.strategy(component, self._store.module(component))
 
-    def _make_ready(self, opened: OpenUse, dtype: torch.dtype | None) -> None:
-        while True:
-            try:
-                with outside_inference():
-                    opened.strategy.prepare(dtype)
-                    opened.strategy.wait()
-                return
-            except torch.OutOfMemoryError as error:
-                failure = error
-            if not self._make_room(opened.use.component):
-                no_room = StageError(self._no_room(opened.use.component, failure))
-                self.account(opened.use.component, no_room)
-                raise no_room from failure
-
-    def _make_room(self, component: str) -> bool:
-        """Give something up for a component that found no memory; return whether it is worth another try."""
-        if self._recovery is None or not self._recovery.can_repeat(component):
-            return False
-        self._drop_prefetched(list(self._prefetched))
-        for opened in self._open.values():
-            if opened.use.component == component:
-                with outside_inference():
-                    opened.strategy.finish_use()
-        changed = self._recovery.make_room(component, self.components_in_use())
-        for opened in self._open.values():
-            opened.strategy = self._strategy(opened.use.component)
-        return changed
-
     def make_room(self) -> bool:
         """Give something up for what a stage does between calls; it broke off, and begins again where this is True."""
-        needed = (
-            frozenset(use.component for use in self._node.component_uses) if self._node is not None else frozenset()
-        )
-        if self._recovery is None or not self._recovery.can_repeat(*needed):
-            return False
+        uses = self._node.component_uses if self._node is not None else ()
+        return self._room.make_between({use.component for use in uses}, self._end_all)
+
+    def _end_all(self) -> None:
         for key in reversed(list(self._open)):
             self._end(key, offer=False)
         self._armed.clear()
-        self._drop_prefetched(list(self._prefetched))
-        return self._recovery.make_room(None, needed)
-
-    def account(self, component: str | None, error: BaseException) -> None:
-        """Put what lies on the device, and what would help, beside an error of memory."""
-        if self._recovery is not None and not self._platform.unified:
-            for line in self._recovery.account(component, self.components_in_use()):
-                error.add_note(line)
-
-    def _ready_again(self, component: str) -> None:
-        """Before a call is repeated: whatever has been brought to rest or placed anew is made ready."""
-        for opened in self._open.values():
-            self._make_ready(opened, opened.dtype)
 
     def _where(self) -> str:
         step = f" at step {self._step}" if self._step is not None else ""
         return f"{step} of stage '{self._node.spec.name}'" if self._node is not None else step
-
-    def _no_room(self, component: str, error: BaseException) -> str:
-        stage = self._node.spec.name if self._node else "?"
-        others = ", ".join(sorted(self._open_components - {component}))
-        beside = f" beside {others}" if others else ""
-        return (
-            f"stage '{stage}': component '{component}' ({self._placed.mode(component)}) has no room on the "
-            f"device{beside}: {first_line(error)}; component_residency.{component}=layerwise-offload with "
-            f"layerwise.{component}.resident=0 needs least"
-        )
 
     def _keeps(self, use: ComponentUse) -> bool:
         """After a warm-up some components stay for the first real request."""
@@ -454,30 +385,11 @@ class ResidencyManager:
 
     def _ready_after_warmup(self) -> frozenset[str]:
         """Components that are kept or preferred, as far as that can do the first real request no harm."""
-        preferred = self._preferred()
-        wanted = [name for name, use in self._seen.items() if name in preferred or self._keeps(use)]
-        return self._placed.fitting_beside_a_request(wanted) if wanted else frozenset()
-
-    def _preferred(self) -> set[str]:
-        """Components to be ready after a warm-up: the flagged ones, else that of the first use."""
         if not self._warmup:
-            return set()
-        uses = [*self._seen.values(), *(use for _, use in self._timeline.declared)]
-        flagged = {use.component for use in uses if use.preferred_ready_after_request}
-        chosen = flagged or {use.component for _, use in self._timeline.declared[:1]}
-        single = {name for name in SINGLE_DITS if f"{name}_2" not in self._store.managed}
-        return {name for name in chosen if name not in single or self._placed.mode(name) == RESIDENT}
-
-    def _audit(self, when: str) -> None:
-        """Compare where each tensor is with where its strategy has put it."""
-        for component in self._placed.components():
-            wrong = self._placed.misplaced(component)
-            if wrong:
-                more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-                raise StageError(
-                    f"{when} component '{component}' ({self._placed.mode(component)}) is not where its plan has it: "
-                    f"{', '.join(wrong[:3])}{more} were moved or exchanged by other code"
-                )
+            return frozenset()
+        flagged = preferred(self._seen.values(), self._timeline.declared, self._store.managed, self._placed.mode)
+        wanted = [name for name, use in self._seen.items() if name in flagged or self._keeps(use)]
+        return self._placed.fitting_beside_a_request(wanted) if wanted else frozenset()
 
 
 def _dtype(name: str | None) -> torch.dtype | None:

@@ -32,11 +32,11 @@ from framework.runtime.finite import all_finite
 from framework.runtime.interrupts import Interrupts
 from framework.runtime.kept import Kept
 from framework.runtime.placed import Placed
-from framework.runtime.placing import Meter, make_placed, place_all
+from framework.runtime.placing import Meter, effective_placements, make_placed, place_all
 from framework.runtime.prompt_cache import PromptCache
 from framework.runtime.prompt_files import CAPACITY_BYTES, PromptFiles
 from framework.runtime.recovery import Recovery, unrepeatable
-from framework.runtime.residency import ResidencyManager, effective_placements
+from framework.runtime.residency import ResidencyManager
 from framework.runtime.step_cache import StepCaches
 from framework.runtime.store import ComponentStore
 from framework.runtime.weight_edits import WeightEdits

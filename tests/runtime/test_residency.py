@@ -14,7 +14,8 @@ from framework.platforms import make_platform
 from framework.registry import STRATEGIES
 from framework.runtime.events import EventBus, Note, UseFinished, UseStarted
 from framework.runtime.placed import Placed
-from framework.runtime.residency import ResidencyManager, effective_placements
+from framework.runtime.placing import effective_placements
+from framework.runtime.residency import ResidencyManager
 from framework.runtime.store import ComponentStore
 from framework.spec import ComponentUse, Placement, StageSpec
 
