@@ -77,7 +77,7 @@ def _prepare(flags: Flags, say: Say) -> Callable[[RunSpec], None]:
             return
         asked.add(key)
         used = build_graph(spec.pipeline).used_components()
-        fetch_missing(spec.pipeline, used, spec.loras, say, progress=not flags.quiet)
+        fetch_missing(spec.pipeline, used, spec.loras, say, progress=not flags.quiet, bound=spec.budget.disk)
 
     return prepare
 
