@@ -56,19 +56,23 @@ def bars(rows: Sequence[Bar]) -> Html:
 def stacked(
     times: Sequence[float],
     series: Mapping[str, Sequence[float]],
+    fills: Mapping[str, str],
     top: float,
     lines: Sequence[tuple[str, float, str]] = (),
     label: str = "",
 ) -> Html:
-    """Return a chart of areas on top of each other over `times`, up to `top`; `lines` are (text, value, colour)."""
+    """Return a chart of areas on top of each other over `times`, up to `top`; `lines` are (text, value, colour).
+
+    Texts of lines too close to be told apart stand in one place.
+    """
     span = (times[-1] - times[0]) or 1.0
     across = [WIDTH * (at - times[0]) / span for at in times]
     base = [0.0] * len(times)
     shapes = []
-    for number, (name, values) in enumerate(series.items()):
+    for name, values in series.items():
         upper = [low + value for low, value in zip(base, values, strict=True)]
         points = [*_steps(across, upper, top), *reversed(_steps(across, base, top))]
-        shapes.append(tag("polygon", tag("title", name), points=" ".join(points), style=f"fill:{color(number)}"))
+        shapes.append(tag("polygon", tag("title", name), points=" ".join(points), style=f"fill:{fills[name]}"))
         base = upper
     for text, value, stroke in lines:
         y = f"{HEIGHT * (1 - min(value, top) / top):.1f}"
@@ -82,7 +86,7 @@ def stacked(
             class_="y",
             style=f"top:{min(88.0, max(1.0, 100 * (1 - min(value, top) / top))):.1f}%;color:{stroke}",
         )
-        for text, value, stroke in lines
+        for text, value, stroke in _apart(lines, top)
     ]
     return tag("div", _svg(shapes, HEIGHT, label), join(labels), class_="chart")
 
@@ -117,6 +121,17 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
 def _svg(shapes: Sequence[Html], height: int, label: str) -> Html:
     return tag("svg", tag("title", label), join(shapes), viewBox=f"0 0 {WIDTH} {height}", preserveAspectRatio="none",
                role="img", aria_label=label)  # fmt: skip
+
+
+def _apart(lines: Sequence[tuple[str, float, str]], top: float) -> list[tuple[str, float, str]]:
+    """Put texts whose places would overlap into one."""
+    joined: list[tuple[str, float, str]] = []
+    for text, value, stroke in sorted(lines, key=lambda line: line[1]):
+        if joined and value - joined[-1][1] < 0.09 * top:
+            joined[-1] = (f"{joined[-1][0]}, {text}", value, stroke)
+        else:
+            joined.append((text, value, stroke))
+    return joined
 
 
 def _steps(across: Sequence[float], values: Sequence[float], top: float) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from framework.report.foretold import Foretold, read_foretold
 from framework.report.history import History
-from framework.tracing.spans import Interval, Span
+from framework.tracing.spans import STAGES, Interval, Span
 from framework.tracing.summary import TraceSummary
 
 
@@ -50,6 +50,20 @@ class ReportData:
             for stage, seconds in request["timings"]["stages"].items():
                 found[stage] = found.get(stage, 0.0) + seconds
         return found
+
+    def virtual_stage_seconds(self) -> dict[str, float]:
+        """Return the seconds of every stage on a simulated device; empty where there is none, or no trace of it."""
+        found: dict[str, float] = {}
+        if self.summary is not None and self.summary.virtual:
+            for span in self.spans:
+                if span.track == STAGES and span.kind == "stage" and span.stage is not None:
+                    found[span.stage] = found.get(span.stage, 0.0) + span.seconds
+        return found
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the run's device was a simulated one, so that the seconds of the process say nothing about it."""
+        return str(self.plan.get("device")).startswith("sim")
 
     def load_seconds(self) -> dict[str, float]:
         """Return what loading each component took."""

@@ -40,7 +40,7 @@ def read_foretold(plan: Mapping[str, Any]) -> Foretold | None:
         seconds=_number(found.get("seconds")),
         peak_bytes=_whole(found.get("peak_bytes")) or max((s.peak_bytes or 0 for s in stages.values()), default=None),
         host_bytes=_whole(found.get("host_bytes")),
-        reasons=_lines(plan, "reasons"),
+        reasons=_reasons(found.get("components")) or _lines(plan, "reasons"),
         alternatives=_lines(plan, "alternatives"),
     )
 
@@ -62,9 +62,15 @@ def _stages(found: Any) -> Iterator[ForetoldStage]:
             yield ForetoldStage(
                 name=str(name or entry.get("stage") or entry.get("name")),
                 seconds=_number(entry.get("seconds")),
-                peak_bytes=_whole(entry.get("peak_bytes")),
+                peak_bytes=_whole(entry.get("device_peak_bytes", entry.get("peak_bytes"))),
                 bound_by=None if bound is None else str(bound),
             )
+
+
+def _reasons(components: Any) -> tuple[str, ...]:
+    """The planner's own sentence for each component."""
+    entries = components.values() if isinstance(components, Mapping) else ()
+    return tuple(str(entry["reason"]) for entry in entries if isinstance(entry, Mapping) and entry.get("reason"))
 
 
 def _lines(plan: Mapping[str, Any], key: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from framework.report.charts import Bar, Block, bars, lane, legend, stacked
 from framework.report.data import ReportData
+from framework.report.foretold import Foretold
 from framework.report.markup import Html, fold, join, table, tag
 from framework.report.phrases import format_bytes, format_exact, format_seconds
 from framework.report.style import NUM_COLORS, color
@@ -18,23 +19,46 @@ REST = "activations and the rest"
 def time_bars(data: ReportData) -> Html:
     """Return a bar for loading and for each stage; dashed is what the plan predicted."""
     measured = {"loading": sum(data.load_seconds().values()), **data.stage_seconds()}
-    foretold = data.foretold
+    foretold, virtual = data.foretold, data.virtual_stage_seconds()
+    if virtual:
+        measured = virtual
+    elif data.simulated:
+        foretold = None
     expected: dict[str, float | None] = {}
     times = max(1, len(data.requests))
     if foretold is not None:
-        expected["loading"] = foretold.load_s
+        expected |= {} if virtual else {"loading": foretold.load_s}
         for name, stage in foretold.stages.items():
             expected[name] = None if stage.seconds is None else stage.seconds * times
     rows = []
     for number, name in enumerate(dict.fromkeys([*measured, *expected])):
         has, will = measured.get(name), expected.get(name)
-        shown = "-" if has is None else format_seconds(has)
-        shown += f" (plan {format_seconds(will)})" if will is not None else ""
+        told = format_exact if virtual else format_seconds
+        shown = "-" if has is None else told(has)
+        shown += f" (plan {told(will)}{_bound(foretold, name)})" if will is not None else ""
         rows.append(Bar(name, has, will, shown, number))
-    note = "Dashed: what the plan predicted." if any(value is not None for value in expected.values()) else (
-        "No prediction: this run had no plan (residency=auto makes one)."
-    )  # fmt: skip
+    note = _time_note(data, any(value is not None for value in expected.values()))
     return join([bars(rows), tag("p", note, class_="dim small")])
+
+
+def _bound(foretold: Foretold | None, name: str) -> str:
+    stage = foretold.stages.get(name) if foretold is not None else None
+    return f", bound by {stage.bound_by}" if stage is not None and stage.bound_by else ""
+
+
+def _time_note(data: ReportData, predicted: bool) -> str:
+    clock = ""
+    if data.simulated:
+        clock = "Virtual times of the simulated device. " if data.virtual_stage_seconds() else (
+            "Seconds of this process; --trace gives those of the simulated device, which a plan predicts. "
+        )  # fmt: skip
+    if predicted:
+        return f"{clock}Dashed: what the plan predicted."
+    return (
+        clock
+        if data.foretold is not None
+        else f"{clock}No prediction: this run had no plan (residency=auto makes one)."
+    )
 
 
 def memory_chart(data: ReportData) -> Html:
@@ -55,15 +79,24 @@ def memory_chart(data: ReportData) -> Html:
     top = max(float(peak or 0), *(float(sum(row)) for row in zip(*series.values(), strict=True)), 1.0)
     lines = _memory_lines(data, peak, foretold.peak_bytes if foretold else None, top)
     top = max(top, *(min(value, MAX_HEADROOM * top) for _, value, _ in lines), top) * 1.05
-    entries = [(color(number), _entry(name, series[name])) for number, name in enumerate(series)]
+    fills = {**_fills(data), REST: "var(--ghost)"}
+    entries = [(fills[name], _entry(name, series[name])) for name in series]
     return join(
         [
-            stacked(times, series, top, lines, "device memory over time, by component"),
+            stacked(times, series, fills, top, lines, "device memory over time, by component"),
             _axis(times[0], times[-1], "seconds of the process"),
             legend(entries),
             tag("p", _memory_note(data), class_="dim small"),
         ]
     )
+
+
+def _fills(data: ReportData) -> dict[str, str]:
+    """One colour for each component, the same in every picture."""
+    names = [entry["component"] for entry in data.plan.get("placements") or ()]
+    names += [name for moment in data.history.moments for name in moment.memory.weights]
+    names += [span.component for span in data.spans if span.component is not None]
+    return {name: color(number) for number, name in enumerate(dict.fromkeys(names))}
 
 
 def _memory_lines(data: ReportData, peak: int | None, planned: int | None, top: float) -> list[tuple[str, float, str]]:
@@ -98,7 +131,8 @@ def layer_timeline(data: ReportData) -> Html:
     if data.summary is None or not data.spans:
         return tag("p", "Run with --trace to see each layer, each copy and each wait.", class_="dim")
     whole = data.window or (0.0, max(span.end_s for span in data.spans))
-    fills = {name: color(n) for n, name in enumerate(_owners(data.spans)[:NUM_COLORS])}
+    colors, owners = _fills(data), _owners(data.spans)[:NUM_COLORS]
+    fills = {name: colors[name] for name in owners}
     parts = [tag("h3", f"All requests, {format_exact(whole[1] - whole[0])}"), _lanes(data.spans, whole, fills)]
     step = _one_step(data.spans)
     if step is not None:

@@ -153,15 +153,28 @@ def test_the_layer_timeline_shows_waits_and_says_how_to_get_it_where_there_is_no
 @pytest.mark.parametrize(
     "stages",
     [
-        [{"stage": "denoise", "seconds": 8.0, "peak_bytes": 80 * MIB, "bound_by": "bus"}],
+        [{"stage": "denoise", "seconds": 8.0, "device_peak_bytes": 80 * MIB}],
         {"denoise": {"seconds": 8.0, "peak_bytes": 80 * MIB}},
     ],
 )
 def test_what_a_plan_foretells_stands_beside_what_was_measured(tmp_path: Path, stages: Any) -> None:
-    planned = {**record()["plan"], "forecast": {"stages": stages, "load_s": 0.5, "reasons": ["dit streams: too big"]}}
+    reasons = {"dit": {"reason": "dit streams: it is too big"}, "vae": {}}
+    forecast = {"stages": stages, "load_s": 0.5, "components": reasons}
+    planned = {**record()["plan"], "device": "cuda:0", "forecast": forecast}
     shown = parsed(build_report(data(tmp_path, record=record(plan=planned)))).text
     assert "9.00 s (plan 8.00 s)" in shown
     assert "planned 80.0 MiB" in shown
+    assert "dit streams: it is too big" in shown
+
+
+def test_on_a_simulated_device_a_plan_is_held_against_virtual_times_only(tmp_path: Path) -> None:
+    stages = [{"stage": "denoise", "seconds": 3.5, "bound_by": "bus"}]
+    planned = record(plan={**record()["plan"], "forecast": {"stages": stages}})
+    spans = [*traced()["spans"], Span(track=STAGES, kind="stage", name="denoise", start_s=0, end_s=4, stage="denoise")]
+    summary = summarize(spans, (0.0, 4.0), virtual=True)
+    virtual = build_report(data(tmp_path, record=planned, spans=spans, window=(0.0, 4.0), summary=summary))
+    assert "4.00 s (plan 3.50 s, bound by bus)" in virtual
+    assert "(plan 3.50 s" not in build_report(data(tmp_path, record=planned))
 
 
 @pytest.mark.parametrize("plan", [{}, {"stages": [None, 3, {"seconds": "x"}]}, {"forecast": {"stages": {"a": 1}}}])
