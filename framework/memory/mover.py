@@ -188,7 +188,7 @@ class Mover:
         """Leave the weights in their modules, on the host."""
         self.drop()
         for held in self._held:
-            install(held.parcel.bind_host())
+            held.parcel.leave()
 
 
 def changed_weight(component: str, names: Sequence[str]) -> ChangedWeight:

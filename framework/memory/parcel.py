@@ -74,6 +74,16 @@ class Parcel:
             made = [entry.build([self.host_view(piece) for piece in entry.pieces]) for entry in self.entries]
         return self._bind_tensors(made)
 
+    def leave(self) -> None:
+        """Put the weights into their modules, on the host, for good; the pins of their bytes are given back."""
+        if self.blob.tier == "pinned":
+            if self.blob.wait_sent is not None:
+                self.blob.wait_sent()
+            (source,) = self.blob.sources
+            memory = torch.empty_like(source.data, pin_memory=False).copy_(source.data)
+            self.blob = Blob(self.blob.size_bytes, "pageable", (Source(0, memory),), memory)
+        install(self.bind_host())
+
     def host_weights(self) -> dict[str, Tensor]:
         """Return the weights as writable views of the master's bytes, by each of their names.
 

@@ -216,7 +216,7 @@ class Streamer:
                 held.lift()
             self._rest.lift()
             for parcel in self.parcels():
-                install(parcel.bind_host())
+                parcel.leave()
             for table in self._tables:
                 table.detach()
 

@@ -95,6 +95,7 @@ def test_a_component_given_up_gives_its_pins_back(sim: World) -> None:
     assert found.resources.store.ledger.granted_bytes > 0
     found.forget("a")
     assert found.resources.store.ledger.granted_bytes == 0
+    assert sim.pinned.find(module.weight.data) is None, "what nobody books is not locked"
     assert module.weight.device.type == "cpu"
 
 
