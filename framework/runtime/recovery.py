@@ -91,20 +91,29 @@ class Recovery:
         """The call is over, well or not."""
         self._done, self._freed = [], False
 
-    def account(self, component: str | None, in_use: Collection[str]) -> Iterator[str]:
-        """Yield what to tell beside the error of a call that found no memory in the end."""
+    def account(self, component: str | None, in_use: Collection[str], needed: Collection[str]) -> Iterator[str]:
+        """Yield what to tell beside the error of a call that found no memory in the end.
+
+        `in_use` is on the device for a use, `needed` is what the stage or the call takes at once.
+        """
         yield from ledger_lines(self._placed, in_use)
         for line in self._done:
             yield f"tried: {line}"
-        notch = self._order(self._placed, component, in_use, self._modules(), self._impossible)
-        off = self._spec is None
+        notch = self._order(self._placed, component, needed, self._modules(), self._impossible)
         if notch is not None:
-            counted = (
-                "recover is off" if off else f"recover.max_notches={self._spec and self._spec.max_notches} is reached"
-            )
-            yield f"to change: {notch.words} ({counted})"
-        else:
+            yield f"to change: {notch.words} ({self._why_not()})"
+        elif hasattr(self._modules().get(component or ""), "enable_tiling"):
             yield "to change: a smaller request, or numerics.vae_tiling=true, which changes the picture"
+        else:
+            yield "to change: a smaller request"
+
+    def _why_not(self) -> str:
+        """Why a run does not do by itself what it says."""
+        if self._spec is None:
+            return "recover is off"
+        if self.num_notches >= self._spec.max_notches:
+            return f"recover.max_notches={self._spec.max_notches} is reached"
+        return "with numerics.step_cache a call cannot be repeated"
 
     def _free_idle(self) -> int:
         platform = self._placed.resources.platform

@@ -42,6 +42,7 @@ class Room:
     ) -> None:
         self._placed, self._recovery, self._opened = placed, recovery, opened
         self._strategy, self._let_go = strategy, let_go
+        self._needed: frozenset[str] = frozenset()  # of the stage that broke off last
 
     def make_ready(self, opened: OpenUse, dtype: torch.dtype | None) -> None:
         """Let the component of a use come. Raises `StageError` where nothing more can be given up for it."""
@@ -79,6 +80,7 @@ class Room:
 
     def make_between(self, needed: Collection[str], end_uses: Callable[[], None]) -> bool:
         """Give something up for what a stage does between calls, its uses ended; `needed` are its components."""
+        self._needed = frozenset(needed)
         if self._recovery is None or not self._recovery.can_repeat(*needed):
             return False
         end_uses()
@@ -88,7 +90,8 @@ class Room:
     def account(self, component: str | None, error: BaseException) -> None:
         """Put what lies on the device, and what would help, beside an error of memory."""
         if self._recovery is not None and not self._placed.resources.platform.unified:
-            for line in self._recovery.account(component, self._in_use()):
+            needed = self._needed if component is None else self._in_use()
+            for line in self._recovery.account(component, self._in_use(), needed):
                 error.add_note(line)
 
     def _in_use(self) -> frozenset[str]:
