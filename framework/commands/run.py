@@ -160,10 +160,10 @@ def _say_where(error: BaseException, keeper: RecordSink, log: LogFile) -> None:
     """Close the record of a run that ended early and put the reason and the traceback into its log."""
     import traceback
 
-    log.write("".join(traceback.format_exception(error)).rstrip())
     if not keeper.finished:  # it ended outside the run proper, which would have closed the record
         stopped = isinstance(error, KeyboardInterrupt | Interrupted)
         keeper.finish("interrupted" if stopped else "failed", str(error) or type(error).__name__)
     error.add_note(f"log: {log.path}\nrecord: {keeper.path}")
     if not isinstance(error, FrameworkError) or error.exit_code not in (2, 3):  # else the same would be refused again
         error.add_note(resuming(keeper.path.parent))
+    log.write("".join(traceback.format_exception(error)).rstrip())

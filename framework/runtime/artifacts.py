@@ -103,7 +103,8 @@ class Artifacts:
             self._drop(index, lambda about: about.step is not None or about.stage not in self._lasting)
 
     def _save(self, about: About, values: Mapping[str, Any]) -> bool:
-        if self._broken:
+        wanted = about.stage == self.until and about.step is None
+        if self._broken and not wanted:
             return False
         path = artifact_path(self._folder, about, len(self._spec.requests))
         try:
@@ -115,7 +116,7 @@ class Artifacts:
             return False
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
-            if about.stage == self.until:
+            if wanted:
                 raise OutputError(f"cannot keep the result of stage '{about.stage}' in {path}: {reason}") from error
             self._broken = True
             self._events.emit(Note(f"cannot write {path}: {reason}; nothing more is kept to continue from"))
