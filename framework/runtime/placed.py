@@ -67,7 +67,7 @@ class Placed:
             self.forget(component)
             raise PlanError(
                 f"component '{component}' ({placement.mode}) does not fit on the device: {first_line(error)}; "
-                f"component_residency.{component}=layerwise-offload needs less"
+                f"{_needs_less(placement)}"
             ) from error
         except FrameworkError:
             self.forget(component)
@@ -255,6 +255,13 @@ def _clear_caches(module: nn.Module) -> None:
             for cached in (method, *(cell.cell_contents for cell in cells)):
                 if hasattr(cached, "cache_clear"):
                     cached.cache_clear()
+
+
+def _needs_less(placement: Placement) -> str:
+    name = placement.component
+    if placement.mode != "layerwise-offload":
+        return f"component_residency.{name}=layerwise-offload needs less"
+    return f"component_residency.{name}=component-offload keeps nothing there between uses; else raise budget.device"
 
 
 def _choice(placement: Placement) -> tuple[Any, ...]:

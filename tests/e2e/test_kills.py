@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 import torch
 
+from framework.artifacts import files as artifacts
+from framework.artifacts.files import About, find_artifacts
 from framework.cli import main
-from framework.outputs import artifacts
-from framework.outputs.artifacts import About, find_artifacts
 from framework.runtime import events
 
 NUM_STEPS = 6
 LOOP, ARTIFACT, ANYWHERE = "in the loop", "in an artifact", "anywhere"
 DEFAULT = (
-    (LOOP, "cpu"), (LOOP, "cpu"), (LOOP, "sim"), (ARTIFACT, "cpu"), (ANYWHERE, "cpu"), (ANYWHERE, "sim")
+    (LOOP, "cpu"), (LOOP, "cpu"), (LOOP, "sim"), (ARTIFACT, "cpu"), (ANYWHERE, "cpu"), (ANYWHERE, "cpu")
 )  # fmt: skip
 MORE = (*[(LOOP, "cpu")] * 7, *[(LOOP, "sim")] * 3, *[(ARTIFACT, "cpu")] * 3, *[(ARTIFACT, "sim")] * 2,
         *[(ANYWHERE, "cpu")] * 6, *[(ANYWHERE, "sim")] * 3)  # fmt: skip

@@ -89,7 +89,7 @@ def test_a_pipeline_called_as_a_whole_goes_on_after_its_last_step(
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in SCHEDULERS[::2][:2] else (pytest.mark.slow,)) for name in SCHEDULERS],
+    [pytest.param(name, marks=() if name in SCHEDULERS[:1] else (pytest.mark.slow,)) for name in SCHEDULERS],
 )
 def test_every_kind_of_scheduler_is_brought_back_with_its_history(
     name: str, tiny_folder: Callable[[str], Path], tmp_path: Path

@@ -74,7 +74,7 @@ def shrink_to(world: World, share: float) -> Callable[[int], None]:
     return after
 
 
-@pytest.mark.parametrize(("share", "notches"), [(0.9, 1), (0.45, 3)])
+@pytest.mark.parametrize(("share", "notches"), [pytest.param(0.9, 1, marks=pytest.mark.slow), (0.45, 3)])
 def test_on_a_card_that_shrinks_in_mid_run_the_frames_are_equal(
     share: float, notches: int, sim: World, expected: torch.Tensor, tmp_path: Any
 ) -> None:
@@ -156,7 +156,7 @@ def test_numerics_change_only_where_that_is_allowed(sim: World) -> None:
     run.end()
 
 
-@pytest.mark.parametrize("mode", ["component-offload", "layerwise-offload"])
+@pytest.mark.parametrize("mode", [pytest.param("component-offload", marks=pytest.mark.slow), "layerwise-offload"])
 def test_a_host_that_runs_short_gets_its_pins_back(
     mode: str, sim: World, expected: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
