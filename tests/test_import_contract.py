@@ -24,11 +24,14 @@ ABOVE = {"commands", "cli"}
 # folder -> the parts of `framework` it must not import, even inside a function: data flows one way
 # What reads only the JSON of a model's folder is open to compose, for pipelines that list their components there.
 # The planner also reads headers and the hub's listing: what has no weights and no torch in it. How a file is written
-# whole or not at all is the same for everybody.
+# whole or not at all is the same for everybody, and so are its hash, JSON and the names of groups and amounts.
 PLAIN_READERS = (
     *(f"framework.loading.{name}" for name in ("chosen_files", "headers", "hub", "index", "places", "source")),
     "framework.outputs.atomic",
-    "framework.compose.knobs",  # how an amount of layers is written is the same for everybody
+    "framework.outputs.hashing",
+    "framework.outputs.json_text",
+    "framework.compose.knobs",
+    "framework.compose.selectors",
 )
 FORBIDDEN = {
     "framework/compose": {"planning", "loading", "memory", "platforms", "runtime", "outputs", "report"},

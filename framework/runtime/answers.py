@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from framework.outputs.tensor_tree import CannotKeep, Damaged
+from framework.artifacts.tensor_tree import CannotKeep, Damaged
 
 
 class Record(dict[str, Any]):

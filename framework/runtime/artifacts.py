@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from framework.artifacts.files import About, artifact_path, find_artifacts, remove_rests, save_artifact
+from framework.artifacts.tensor_tree import CannotKeep
 from framework.errors import OutputError
 from framework.graph import Graph, Node
-from framework.outputs.artifacts import About, artifact_path, find_artifacts, remove_rests, save_artifact
 from framework.outputs.json_text import to_json
-from framework.outputs.tensor_tree import CannotKeep
 from framework.runtime.events import ArtifactDropped, ArtifactSaved, EventBus, Note
 from framework.runtime.resume import Begun, Resume
 from framework.runtime.store import ComponentStore

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from typing import Any
 
+from framework.artifacts.tensor_tree import CannotKeep
 from framework.compose.selectors import group_of
 from framework.errors import FrameworkError
 from framework.graph import Graph, Node
-from framework.outputs.tensor_tree import CannotKeep
 from framework.runtime.artifacts import Artifacts, made_of, runs_loop
 from framework.runtime.context import StageContext
 from framework.runtime.finite import NotFinite

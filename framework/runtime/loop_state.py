@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+from framework.artifacts.tensor_tree import CannotKeep
 from framework.errors import StageError
-from framework.outputs.tensor_tree import CannotKeep
 from framework.runtime.answers import CallShapes, fresh
 from framework.runtime.context import StageContext
 from framework.runtime.finite import NotFinite

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from framework.artifacts.files import About, BadArtifact, find_artifacts, load_artifact, read_about
 from framework.errors import ConfigError
 from framework.graph import Graph
-from framework.outputs.artifacts import About, BadArtifact, find_artifacts, load_artifact, read_about
 from framework.values import Value
 
 Tell = Callable[[str], None]

@@ -109,7 +109,7 @@ def test_what_decides_the_picture_may_not_change_and_every_difference_is_named(
 
 
 def test_a_changed_input_is_named_before_anything_runs(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from framework.outputs.artifacts import load_artifact, read_about, save_artifact
+    from framework.artifacts.files import load_artifact, read_about, save_artifact
 
     for path in (failed / "artifacts").iterdir():
         import torch
@@ -206,7 +206,7 @@ def test_a_new_value_that_only_skipped_stages_would_read_is_refused(
 def test_a_disk_that_is_full_costs_the_artifact_and_not_the_run(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from framework.outputs import artifacts
+    from framework.artifacts import files as artifacts
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from framework.outputs import artifacts
-from framework.outputs.artifacts import About, BadArtifact, artifact_path, find_artifacts, load_artifact, save_artifact
-from framework.outputs.tensor_tree import CannotKeep, Damaged, put_together, take_apart
+from framework.artifacts import files as artifacts
+from framework.artifacts.files import About, BadArtifact, artifact_path, find_artifacts, load_artifact, save_artifact
+from framework.artifacts.tensor_tree import CannotKeep, Damaged, put_together, take_apart
 from framework.values import Condition, Embeddings, Frames, Latents
 
 CPU = torch.device("cpu")

@@ -17,9 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from framework.artifacts.tensor_tree import Damaged, put_together, take_apart
 from framework.outputs.atomic import atomic_path
 from framework.outputs.hashing import file_sha256
-from framework.outputs.tensor_tree import Damaged, put_together, take_apart
 
 FOLDER = "artifacts"
 SUFFIX = ".safetensors"
