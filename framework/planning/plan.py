@@ -24,7 +24,6 @@ from framework.planning.wishes import choice_of, fixed, wish_of
 from framework.spec import NumericsSpec, Placement, RequestSpec, RunSpec
 
 TILED = "numerics.vae_tiling: auto is on, because nothing fits without: changes the picture"
-WITHOUT_EFFECT = ("prompt", "negative_prompt", "seeds", "generator_device")
 
 
 class _Unknown(PlanError):
@@ -67,6 +66,7 @@ class Planner:
     passes: bool = True
     _sizes: dict[str, dict[str, ComponentSizes]] = field(default_factory=dict)
     _works: dict[str, RunWork] = field(default_factory=dict)
+    _plans: dict[str, Plan | CannotFit] = field(default_factory=dict)
 
     def plan(self, spec: RunSpec, graph: Graph, machine: Machine) -> Plan:
         """Plan the request of `spec` that takes most.
@@ -74,6 +74,18 @@ class Planner:
         Raises `CannotFit`, `LoadError` where nobody knows the checkpoint, and `PlanError` where its work cannot be
         foreseen.
         """
+        key = _question(spec, machine)
+        if key not in self._plans:
+            try:
+                self._plans[key] = self._best(spec, graph, machine)
+            except CannotFit as refusal:
+                self._plans[key] = refusal
+        found = self._plans[key]
+        if isinstance(found, CannotFit):
+            raise found.with_traceback(None)
+        return found
+
+    def _best(self, spec: RunSpec, graph: Graph, machine: Machine) -> Plan:
         try:
             return self._plan(spec, graph, machine, spec.numerics)
         except CannotFit as refusal:
@@ -119,8 +131,7 @@ class Planner:
 
     def work(self, spec: RunSpec, graph: Graph, request: RequestSpec, target: str, numerics: NumericsSpec) -> RunWork:
         numerics = replace(numerics, quantize={})  # weights in fewer bits compute in the same shapes
-        shape = replace(request, prompt="", negative_prompt=request.negative_prompt and "x", seeds=None)
-        key = repr((spec.pipeline, shape, numerics, target, spec.prompt_cache_memory))
+        key = repr((spec.pipeline, shape_of(request), numerics, target, spec.prompt_cache_memory))
         if key not in self._works:
             own = replace(spec, numerics=numerics)
             found = work_of(own, graph, request, target=target) if self.passes else None
@@ -195,6 +206,19 @@ def largest_request(spec: RunSpec) -> RequestSpec:
         return pixels, request.num_inference_steps or 1
 
     return max(spec.requests, key=amount)
+
+
+def shape_of(request: RequestSpec) -> RequestSpec:
+    """Return the request without what changes no plan: seeds, and texts but for whether there is a negative one."""
+    return replace(request, prompt="", negative_prompt=request.negative_prompt and "x", seeds=None)
+
+
+def _question(spec: RunSpec, machine: Machine) -> str:
+    """Everything that a plan depends on."""
+    placed = [replace(placement, reasons=()) for placement in spec.placements.values()]
+    asked = (shape_of(largest_request(spec)), len(spec.requests), bool(spec.loras), spec.prompt_cache_memory)
+    limits = (machine, spec.device.partition(":")[0], spec.budget, spec.reserve)
+    return repr((spec.pipeline, asked, spec.numerics, limits, spec.planned, placed))
 
 
 def target_of(spec: RunSpec, machine: Machine) -> str:

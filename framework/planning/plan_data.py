@@ -83,6 +83,8 @@ def describe(component: Mapping[str, Any]) -> str:
 
 def gigabytes(size_bytes: float) -> str:
     """Bytes in GB of 10^9, as the planner's sentences have them."""
+    if not size_bytes:
+        return "nothing"
     return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 5e7 else f"{size_bytes / 1e6:.1f} MB"
 
 
