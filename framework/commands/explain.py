@@ -17,6 +17,8 @@ EXAMPLES = (
     'framework explain pipeline=wan2 --diff "residency=low_vram" "residency=balanced"',
 )
 ACCEPTED = COMPOSING | {"json", "diff"}
+PROMISES = "residency.fits"
+"""What a preset says of itself: it decides nothing."""
 COLUMNS = ("component", "group", "mode", "prefetch", "resident", "policy", "lifetime")
 
 
@@ -133,7 +135,7 @@ def _config_changes(first: Any, second: Any, key: str = "") -> Iterable[tuple[st
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         for name in dict.fromkeys((*first, *second)):
             yield from _config_changes(first.get(name), second.get(name), f"{key}.{name}" if key else name)
-    elif first != second:
+    elif first != second and not key.startswith(PROMISES):
         yield key, first, second
 
 
