@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from framework.commands.plan_spec import finished, make_plan, write
 from framework.commands.table import format_table
 from framework.compose.arguments import COMPOSING, Flags
 from framework.compose.composer import compose_data
-from framework.errors import ConfigError, did_you_mean
+from framework.errors import ConfigError, LoadError, PlanError, did_you_mean
 from framework.graph import Graph, build_graph
 from framework.planning.machine import resolve_hardware
 from framework.planning.plan import Plan, Planner, largest_request
@@ -103,8 +105,19 @@ def _add_ways_out(refusal: CannotFit, planner: Planner, spec: RunSpec, graph: Gr
     """Say below a refusal which changes of the request would fit."""
     machine = resolve_hardware(spec.config.get("hardware"), spec.device)
     problem = planner.problem(spec, graph, machine, spec.numerics)
-    for line in smaller(planner, spec, problem, largest_request(spec)):
+    lines = [*smaller(planner, spec, problem, largest_request(spec)), *_tiles(planner, spec, graph)]
+    for line in lines:
         refusal.add_note(f"what if: {line}")
+
+
+def _tiles(planner: Planner, spec: RunSpec, graph: Graph) -> Iterator[str]:
+    """Whether tiles alone would do; with everything left to it, the planner has tried that already."""
+    if spec.planned or spec.numerics.vae_tiling is True:
+        return
+    tiled = replace(spec, numerics=replace(spec.numerics, vae_tiling=True))
+    with suppress(LoadError, PlanError):  # no VAE that can, or it is not enough
+        make_plan(planner, tiled, graph)
+        yield "numerics.vae_tiling=true fits (changes the picture)"
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -106,6 +106,13 @@ def test_a_card_that_is_far_too_small_is_refused_with_ways_out(run: Any) -> None
     assert "what would fit: " in text
 
 
+def test_tiles_are_named_where_they_alone_would_do(run: Any) -> None:
+    code, text = run("pipeline=wan21_1_3b", "hardware=rtx_4060_8gb", "residency=minimal")
+    assert code == 3
+    assert "stage 'decode' needs " in text
+    assert "what if: numerics.vae_tiling=true fits (changes the picture)" in text
+
+
 @pytest.mark.parametrize("suffix", ["svg", "html"])
 def test_a_chart_shows_every_stage(run: Any, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"plan.{suffix}"
