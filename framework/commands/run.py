@@ -33,6 +33,7 @@ EXAMPLES = (
     "framework run",
     'framework run pipeline=digits prompt="a three moving left" seed=3',
     "framework run pipeline=wan2 residency=low_vram --dry-run",
+    "framework run --resume outputs/FOLDER",
 )
 ACCEPTED = COMPOSING | {"from_folder", "resume", "until", "from_stage", "dry_run", "trace"}
 

@@ -41,8 +41,8 @@ CASES = {
     "pipeline@x=wan2": "(from the command line: pipeline@x=wan2): pipeline@x: a group cannot be put into another "
     "package; write pipeline=",
     "budget.device=-1": "(from the command line: budget.device=-1): budget.device: must be at least 0, got -1",
-    "checkpoint.every_steps=2": "(from the command line: checkpoint.every_steps=2): checkpoint.every_steps: not part "
-    "of this version: checkpoints need resumable runs; remove it",
+    "checkpoint.stages=[denoize]": "(from the command line: checkpoint.stages=[denoize]): checkpoint.stages: there is no "
+    "stage 'denoize'; did you mean 'denoise'?",
     "numerics.quantize={transformer: bnb-nf5}": "(from the command line: numerics.quantize={transformer: bnb-nf5}): "
     "numerics.quantize.transformer.method: unknown method 'bnb-nf5'; did you mean 'bnb-nf4'?",
     "numerics.attention=flsh": "(from the command line: numerics.attention=flsh): numerics.attention: unknown attention "

@@ -80,6 +80,7 @@ def test_a_record_comes_back_as_it_was(sink: RecordSink, tmp_path: Path, spec: R
             "seed": [7],
             "timings": {"stages": {"denoise": 1.0}, "components": {"transformer": 0.75}, "total": 2.0},
             "outputs": [{"path": "video.mp4", "sha256": "aa", "frames_sha256": "bb"}],
+            "artifacts": [],
             "memory": {
                 "device_peak_bytes": 9,
                 "moved_bytes": {"transformer": {"h2d": 4}},
@@ -248,3 +249,26 @@ def test_an_atomic_write_replaces_the_old_file_at_its_end(tmp_path: Path) -> Non
         partial.write_text("new")
         assert target.read_text() == "old"
     assert target.read_text() == "new"
+
+
+def test_a_continued_run_takes_over_what_was_done_and_says_when(spec: RunSpec, tmp_path: Path) -> None:
+    first = RecordSink(tmp_path, spec)
+    (tmp_path / "artifacts").mkdir()
+    kept = tmp_path / "artifacts" / "denoise.safetensors"
+    kept.write_bytes(b"x")
+    gone = tmp_path / "artifacts" / "denoise.step2.safetensors"
+    first(events.RequestStarted(0, 1, "a", (7,)))
+    for path, step in ((gone, 2), (kept, None)):
+        first(events.ArtifactSaved(0, "denoise", step, str(path), "aa", 1))
+    earlier = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    second = RecordSink(tmp_path, spec, earlier=earlier)
+    second(events.OutputSaved(0, str(tmp_path / "video.mp4"), "aa", "bb"))
+    second(events.OutputSaved(0, str(tmp_path / "video.mp4"), "cc", "bb"))
+    second.finish("done")
+    found = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    assert found["started"] == earlier["started"]
+    assert len(found["resumed"]) == 1
+    request, *_ = found["requests"]
+    assert request["seed"] == [7]
+    assert [entry["path"] for entry in request["artifacts"]] == ["artifacts/denoise.safetensors"]
+    assert [entry["sha256"] for entry in request["outputs"]] == ["cc"]

@@ -147,7 +147,7 @@ def test_a_bad_encoder_weight_names_the_output(loaded_stores: Named) -> None:
 
 
 @pytest.mark.parametrize(("at_call", "step"), [(0, 1), (3, 2)])
-def test_a_failure_names_stage_step_and_component(loaded_stores: Named, at_call: int, step: int) -> None:
+def test_a_failure_names_stage_step_component_and_layer(loaded_stores: Named, at_call: int, step: int) -> None:
     loaded = loaded_stores("wan21")
     calls: list[int] = []
 
@@ -157,7 +157,8 @@ def test_a_failure_names_stage_step_and_component(loaded_stores: Named, at_call:
             raise RuntimeError("planted\nsecond line")
 
     handle = loaded[2].module("transformer").blocks[0].register_forward_pre_hook(fail)
-    place = f"stage 'denoise' failed in step {step} of 3 in component 'transformer': RuntimeError: planted"
+    inside = "in component 'transformer', layer 'blocks.0'"
+    place = f"stage 'denoise' failed in step {step} of 3 {inside}: RuntimeError: planted"
     with pytest.raises(StageError) as caught:
         spec_builders.run(loaded, request())
     handle.remove()
