@@ -14,7 +14,7 @@ from framework.compose import compose
 from framework.compose.arguments import COMPOSING, Flags
 from framework.errors import ConfigError, FrameworkError, Interrupted
 from framework.graph import Graph, build_graph
-from framework.outputs.folder import check_name, claim_folder
+from framework.outputs.folder import check_free_space, check_name, claim_folder
 from framework.outputs.frames import needed_bytes
 from framework.outputs.hashing import config_sha256
 from framework.outputs.lock import FolderLock
@@ -121,7 +121,10 @@ def _run(
     check_writers(spec.output, spec.requests)
     level = log_level(spec)
     resume = going.resume(spec, graph)
-    folder = going.folder or claim_folder(spec.output, needed_bytes(spec.requests))
+    needed = needed_bytes(spec.requests, 2 if spec.checkpoint.stages == "all" else 1)
+    if going.folder is not None:
+        check_free_space(going.folder, needed)
+    folder = going.folder or claim_folder(spec.output, needed)
     lock = FolderLock(folder)
     more = going.folder is not None
     saved, log = SavedOutputs(), LogFile(folder, level=level, more=more)

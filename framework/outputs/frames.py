@@ -17,13 +17,16 @@ _VALUE_BYTES = 4  # float32
 _RESERVE_BYTES = 16 * 2**20  # for log, record and temporary files
 
 
-def needed_bytes(requests: Sequence[RequestSpec]) -> int:
-    """Return the free space a run should have before it starts: the largest request's frames, unencoded."""
+def needed_bytes(requests: Sequence[RequestSpec], copies: int = 1) -> int:
+    """Return the free space a run should have before it starts: the largest request's frames, unencoded.
+
+    `copies`: 2 where they are kept as the result of their stage too.
+    """
     sizes = [
         request.num_outputs * (request.num_frames or 1) * (request.height or 0) * (request.width or 0)
         for request in requests
     ]
-    return max(sizes, default=0) * 3 * _VALUE_BYTES + _RESERVE_BYTES
+    return copies * max(sizes, default=0) * 3 * _VALUE_BYTES + _RESERVE_BYTES
 
 
 def to_pictures(frames: Frames) -> "NDArray[np.uint8]":

@@ -217,3 +217,16 @@ def test_a_disk_that_is_full_costs_the_artifact_and_not_the_run(
     notes = record(tmp_path / "run")["plan"]["notes"]
     assert sum("No space left on device; nothing more is kept to continue from" in note for note in notes) == 1
     assert run(tmp_path, "until", "--until", "denoise") == 4
+
+
+def test_a_disk_without_room_for_the_rest_is_found_before_loading(
+    failed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from framework.outputs import folder
+
+    usage = shutil.disk_usage(failed)
+    monkeypatch.setattr(folder.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    assert main(["run", "--resume", str(failed)]) == 3
+    error = capsys.readouterr().err
+    assert "0 MiB free" in error
+    assert "loading" not in error
