@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from framework.planning.capacity import rows_of
@@ -27,7 +27,7 @@ class Selection:
     """The answer. `choices` has one for each component, with its reason; `alternatives` what was nearest to them.
 
     `presets` are the seconds of each preset, None where it does not fit; `preset` names the one that was taken because
-    nothing else was faster.
+    nothing else was faster. `options` are all placements that were looked at.
     """
 
     choices: Mapping[str, Choice]
@@ -36,13 +36,17 @@ class Selection:
     alternatives: tuple[Alternative, ...]
     presets: Mapping[str, float | None]
     preset: str | None = None
+    options: Options = field(default_factory=dict, repr=False)
 
 
-def select(problem: PlanProblem) -> Selection:
-    """Return the fastest placements that fit. Raises `CannotFit` with stage, needed and available bytes."""
+def select(problem: PlanProblem, options: Options | None = None) -> Selection:
+    """Return the fastest placements that fit. Raises `CannotFit` with stage, needed and available bytes.
+
+    `options` are those of a problem that differs in its capacities alone: they are the same.
+    """
     life = live_through(problem.work, problem.uses)
     rows = rows_of(problem, life)
-    options = all_options(problem, life)
+    options = options or all_options(problem, life)
     chances = candidates(problem, options, rows)
     chosen = chances.fastest([row.capacity_bytes for row in rows])
     compared = {name: _preset_seconds(problem, preset, life) for name, preset in problem.presets.items()}
@@ -58,10 +62,10 @@ def select(problem: PlanProblem) -> Selection:
         foretold = forecast(problem, choices, life)
     if chosen is None or preset is not None:
         told = {name: replace(choice, reason=f"as preset '{preset}' has it") for name, choice in choices.items()}
-        return Selection(_with_unknown(problem, told), foretold, problem.device_bytes, (), compared, preset)
+        return Selection(_with_unknown(problem, told), foretold, problem.device_bytes, (), compared, preset, options)
     told = {name: replace(option.choice, reason=reason(problem, rows, chosen, name)) for name, option in chosen.items()}
     near = alternatives(problem, rows, options, chosen)
-    return Selection(_with_unknown(problem, told), foretold, problem.device_bytes, near, compared)
+    return Selection(_with_unknown(problem, told), foretold, problem.device_bytes, near, compared, None, options)
 
 
 def all_options(problem: PlanProblem, life: Life) -> Options:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from framework.planning.choose import select
-from framework.planning.facts import CallWork, Choice, Kernel, StageWork, Work
+from framework.planning.facts import CallWork, Kernel, StageWork, Work
 from framework.planning.forecast import forecast
-from framework.planning.plan import Plan, Planner, choices_of, uniform_presets
+from framework.planning.plan import Plan, Planner, uniform_presets
 from framework.planning.problem import DIT, LAYERWISE, PlanProblem, Wish
 from framework.planning.reasons import size
 from framework.planning.refusal import CannotFit
@@ -87,8 +87,8 @@ def _more_memory(plan: Plan) -> Iterator[str]:
         budgets=replace(budgets, device=more),
         presets={},
     )
-    found = _best(bigger)
-    gain = plan.forecast.seconds - found if isinstance(found, float) else 0.0
+    found = select(bigger, options=plan.selection.options).forecast.seconds
+    gain = plan.forecast.seconds - found
     bought = f"save {gain:.1f} s" if gain > WORTH * plan.forecast.seconds else "buy nothing"
     yield f"2 GB more of device memory would {bought}"
 
@@ -114,18 +114,21 @@ def _as_planned(plan: Plan) -> Iterator[str]:
 
 
 def _next_sizes(plan: Plan) -> Iterator[str]:
-    request = plan.request
+    """Whether the next sizes fit: as the plan has it, or where it is the planner's, as any preset would."""
+    request, room = plan.request, plan.problem.device_bytes
+    placed = [plan.choices, *(plan.problem.presets.values() if plan.selection is not None else ())]
     for label, factor in (*_heights_above(request), *_frames_above(request)):
         other = scaled(plan.problem, factor)
-        found = forecast(other, _known(plan.choices, other))
-        fits = found.peak_bytes <= other.device_bytes
-        if not fits and plan.selection is not None:
-            best = _best(other)
-            yield f"{label}: fits, about {best:.0f} s" if isinstance(best, float) else f"{label}: does not fit: {best}"
-        elif fits:
-            yield f"{label}: fits, about {found.seconds:.0f} s and {size(found.peak_bytes)} at the peak"
+        found = [forecast(other, choices) for choices in placed]
+        fitting = [one for one in found if one.peak_bytes <= room]
+        if fitting:
+            best = min(fitting, key=lambda one: one.seconds)
+            yield f"{label}: fits, about {best.seconds:.0f} s and {size(best.peak_bytes)} at the peak"
+        elif plan.selection is not None:
+            lacking = min(one.peak_bytes for one in found) - room
+            yield f"{label}: does not fit, about {size(lacking)} of device memory are missing"
         else:
-            yield f"{label}: does not fit these placements, it needs about {size(found.peak_bytes)}"
+            yield f"{label}: does not fit these placements, it needs about {size(found[0].peak_bytes)}"
 
 
 def _heights_above(request: RequestSpec) -> list[tuple[str, float]]:
@@ -183,10 +186,6 @@ def _best(problem: PlanProblem) -> float | str:
     except CannotFit as refusal:
         found = refusal.refusal
         return f"{size(found.lacking_bytes)} of {found.resource} memory are missing"
-
-
-def _known(choices: Mapping[str, Choice], problem: PlanProblem) -> dict[str, Choice]:
-    return {name: choices[name] if name in choices else choices_of({}, problem)[name] for name in problem.components}
 
 
 def _stage(stage: StageWork, factor: float, texts: set[str]) -> StageWork:
