@@ -35,9 +35,8 @@ class Ring:
 
     def __init__(self, courier: Courier) -> None:
         self.courier = courier
-        self.slot_bytes = 0
-        self.num_slots = 0
         self.slots: list[Slot] = []
+        self._wishes: dict[object, tuple[int, int]] = {}  # bytes of a slot and number of slots, by user
         self.hungry: dict[object, Callable[[], None]] = {}
         """Users that have begun beside another and load their first layers as soon as a slot is free."""
         self._free: list[Slot] = []
@@ -45,14 +44,25 @@ class Ring:
         self._numbers = count()
 
     @property
-    def size_bytes(self) -> int:
-        """Device bytes while the ring is open."""
-        return self.slot_bytes * self.num_slots
+    def slot_bytes(self) -> int:
+        return max((size for size, _ in self._wishes.values()), default=0)
 
-    def fit(self, slot_bytes: int, num_slots: int) -> None:
-        """Ask for at least this much; it is reserved with the next `open`."""
-        self.slot_bytes = max(self.slot_bytes, slot_bytes)
-        self.num_slots = max(self.num_slots, num_slots)
+    @property
+    def num_slots(self) -> int:
+        return max((number for _, number in self._wishes.values()), default=0)
+
+    @property
+    def size_bytes(self) -> int:
+        """Device bytes while the ring is open; it does not shrink until its last user has closed it."""
+        return max(self.slot_bytes * self.num_slots, sum(slot.memory.numel() for slot in self.slots))
+
+    def fit(self, user: object, slot_bytes: int, num_slots: int) -> None:
+        """Ask for at least this much for `user`; it is reserved with the next `open`."""
+        self._wishes[user] = slot_bytes, num_slots
+
+    def leave(self, user: object) -> None:
+        """Forget what `user` has asked for; it has closed the ring."""
+        self._wishes.pop(user, None)
 
     def open(self, user: object, forget: Callable[[], None]) -> None:
         """Reserve the slots unless another user has; `forget` drops what the user keeps of them.

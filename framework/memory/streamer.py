@@ -50,7 +50,7 @@ class Streamer:
         self._tables = tuple(tables)
         self._ahead, self._keep, self._park, self._permanent = depth > 0, keep, park, permanent
         num_slots = min(depth + 1, len(self._streamed))
-        ring.fit(max((layer.parcel.size_bytes for layer in self._streamed), default=0), num_slots)
+        ring.fit(self, max((layer.parcel.size_bytes for layer in self._streamed), default=0), num_slots)
         streamed = [layer.index for layer in self._streamed]
         self._order = CallOrder(sorted(self._layers), streamed, num_slots)
         self._active = False
@@ -210,6 +210,7 @@ class Streamer:
         try:
             self.release_all()
         finally:
+            self._ring.leave(self)
             for handle in self._handles:
                 handle.remove()
             for held in self._residents:

@@ -93,8 +93,6 @@ class Placed:
         name = placement.component
         self.forget(name)
         self._placements[name] = placement
-        if name not in self.resources.ring_names:
-            self.resources.rings.pop(name, None)  # a ring only ever grows
 
     def change(self, placements: Mapping[str, Placement]) -> None:
         """Take another plan. What stays as it was is left alone; the rest is built again at its next use."""

@@ -59,6 +59,20 @@ def test_uneven_stacks_share_one_ring_sized_for_the_largest_layer(make_resources
     assert live(sim) == rest
 
 
+def test_a_ring_forgets_what_a_component_asked_for_that_has_left(make_resources: Make, sim: World) -> None:
+    model = build.layered()
+    shared = make_resources()
+    sizes = []
+    for prefetch in (4, 1, 4):
+        streamer = build.stream(model, shared, prefetch)
+        streamer.start()
+        sizes.append(live(sim))
+        streamer.finish()
+        streamer.detach()
+    assert sizes[1] < sizes[0] == sizes[2]
+    assert shared.ring("transformer").size_bytes == 0
+
+
 def test_all_weights_are_absent_outside_calls_and_present_inside(make_resources: Make) -> None:
     model = build.layered()
     streamer = build.stream(model, make_resources(), prefetch=1, resident=2, policy="leading")
