@@ -118,13 +118,17 @@ class Session:
             edits.apply([])
 
     def settle(self, wanted: Wanted) -> None:
-        """Where a plan retains weights: more requests, for an error or an edit gives them up.
+        """Come back to what is idle under the plan, where the last request left something else.
 
-        The first brings them again; after the third each layer has been in every slot that it comes to.
+        Where memory ran out the engine went on with a smaller plan: take the wanted one again, and a request under it.
+        A plan that retains weights takes three, for an error or an edit gives them up: the first brings them again, and
+        after the third each layer has been in every slot that it comes to.
         """
-        if self.plan.lifetime == "retained":
-            for _ in range(3):
-                self.make(replace(wanted, lora_scale=None))
+        built = len(self.rig.placed.components())
+        self.change(self.plan)
+        smaller = len(self.rig.placed.components()) < built
+        for _ in range(3 if self.plan.lifetime == "retained" else smaller):
+            self.make(replace(wanted, lora_scale=None))
 
     def _run(self, spec: RunSpec, interrupts: Interrupts, edits: WeightEdits) -> Tensor:
         rig = self.rig
