@@ -109,7 +109,14 @@ def _run(
 ) -> int:
     from framework.loading.source import locate_model
 
-    fetch_missing(spec.pipeline, graph.used_components(), spec.loras, _say(flags), progress=not flags.quiet)
+    fetch_missing(
+        spec.pipeline,
+        graph.used_components(),
+        spec.loras,
+        _say(flags),
+        progress=not flags.quiet,
+        bound=spec.budget.disk,
+    )
     locate_model(spec.pipeline.model, spec.pipeline.hints)
     prepare_environment(spec.numerics.deterministic)
     if not flags.quiet:

@@ -81,10 +81,6 @@ class RecordSink:
                 self._put_plan(event)
             case events.PlanChecked():
                 self._request(event.request)["expected"] = event.stages
-            case events.PlanMade():
-                self._put_plan(event)
-            case events.PlanChecked():
-                self._request(event.request)["expected"] = event.stages
             case events.RequestFinished():
                 self._finish_request(event)
             case events.RunFinished(status=status, error=error):
@@ -121,16 +117,6 @@ class RecordSink:
         others = [kept for kept in entry["artifacts"] if kept["path"] != inside]
         entry["artifacts"] = [*others, {**described, "size_bytes": event.size_bytes}]
         self._write()
-
-    def _put_plan(self, event: events.PlanMade) -> None:
-        """What was left to the planner is decided: what had been written down of it is out of date."""
-        plan = self._record["plan"]
-        plan["forecast"], plan["placements"] = redact(event.plan), redact(list(event.placements))
-        self._placements = {entry["component"]: entry for entry in plan["placements"]}
-        self._record["config"]["numerics"] = {
-            **(self._record["config"].get("numerics") or {}),
-            "vae_tiling": event.plan["vae_tiling"],  # so that a repetition makes the same picture elsewhere
-        }
 
     def _put_plan(self, event: events.PlanMade) -> None:
         """What was left to the planner is decided: what had been written down of it is out of date."""
