@@ -8,7 +8,7 @@ from typing import Any
 from framework.compose.arguments import Flags
 from framework.compose.budget import build_budget
 from framework.compose.composer import check, compose_data
-from framework.errors import ConfigError
+from framework.errors import ConfigError, LoadError
 from framework.loading.hub import amount
 from framework.spec import Bound, LoraSpec, ModelSpec, PipelineSpec, RunSpec
 
@@ -52,7 +52,13 @@ def fetch_missing(
         return 0
     from framework.loading.hub import check_space, fetch_files, plan_fetch
 
-    fetches = [fetch for need in needs if (fetch := plan_fetch(need)) is not None]
+    try:
+        fetches = [fetch for need in needs if (fetch := plan_fetch(need)) is not None]
+    except LoadError as error:
+        size = pipeline.hints.get("download_gib")
+        if size is None:
+            raise
+        raise LoadError(f"{error} (the whole download is about {size} GiB)") from error
     if not fetches:
         return 0
     free = check_space(fetches, bound)

@@ -64,7 +64,7 @@ def plan_fetch(need: Need) -> Fetch | None:
     if is_offline_mode():
         raise LoadError(
             f"{need.key}: '{need.repo}' is not on this machine and HF_HUB_OFFLINE is set, so nothing is fetched; "
-            f"unset it, or give a local copy"
+            f"unset it, or give a local copy with {need.key}=FOLDER"
         )
     with explained(need.key, need.repo, need.revision):
         commit, listing = _listing(need.repo, need.revision)

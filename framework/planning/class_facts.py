@@ -158,6 +158,7 @@ _FACTS: Mapping[str, ClassFacts] = {
     "AutoencoderKLLTXVideo": ClassFacts(buffers=_LATENTS),
     "PixArtTransformer2DModel": ClassFacts(made=_grid_positions),
     "SD3Transformer2DModel": ClassFacts(buffers=("pos_embed.pos_embed",)),
+    "CosmosTransformer3DModel": ClassFacts(float32=("learnable_pos_embed",)),
     "WanTransformer3DModel": _WAN,
     "WanVACETransformer3DModel": _WAN,
     "SkyReelsV2Transformer3DModel": _WAN,
