@@ -32,9 +32,16 @@ class Flags:
     diff: tuple[str, ...] = _flag("--diff", arity=2, metavar="A B", text="compare two configs")
     from_folder: str | None = _flag("--from", arity=1, metavar="FOLDER", text="repeat the run recorded in FOLDER")
     from_runs: str | None = _flag("--from-runs", arity=1, metavar="FOLDER", text="learn from recorded runs")
-    resume: str | None = _flag("--resume", arity=1, metavar="FOLDER", text="continue the run in FOLDER from what it kept")
+    resume: str | None = _flag(
+        "--resume", arity=1, metavar="FOLDER", text="continue the run in FOLDER from what it kept"
+    )
     until: str | None = _flag("--until", arity=1, metavar="STAGE", text="stop after STAGE and keep its result")
-    from_stage: str | None = _flag("--from-stage", arity=1, metavar="STAGE[=FILE]", text="start at STAGE, with results kept in --from FOLDER or in FILE")
+    from_stage: str | None = _flag(
+        "--from-stage",
+        arity=1,
+        metavar="STAGE[=FILE]",
+        text="start at STAGE, with results kept in --from FOLDER or in FILE",
+    )
     multirun: bool = _flag("-m", "--multirun", text="as Hydra means it; with `run` the same as `sweep`")
     cfg: str | None = _flag("--cfg", "-c", arity=1, metavar="job", text="print the composed config")
     info: str | None = _flag("--info", "-i", arity=1, metavar="WHAT", text="print defaults, searchpath or config")

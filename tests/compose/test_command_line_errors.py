@@ -7,8 +7,7 @@ from framework.compose.composer import compose
 from framework.errors import ConfigError
 
 CASES = {
-    "heigth=480": "(from the command line: heigth=480): heigth: unknown key 'heigth'; "
-    "did you mean 'request.height'?",
+    "heigth=480": "(from the command line: heigth=480): heigth: unknown key 'heigth'; did you mean 'request.height'?",
     "promt=a cat": "(from the command line: promt=a cat): promt: unknown key 'promt'; did you mean 'prompt'?",
     "+promt=a": "(from the command line: +promt=a): promt: unknown key 'promt'; did you mean 'prompt'?",
     "++request.heigth=1": "(from the command line: ++request.heigth=1): request.heigth: unknown key 'heigth'; "
@@ -41,12 +40,12 @@ CASES = {
     "pipeline@x=wan2": "(from the command line: pipeline@x=wan2): pipeline@x: a group cannot be put into another "
     "package; write pipeline=",
     "budget.device=-1": "(from the command line: budget.device=-1): budget.device: must be at least 0, got -1",
-    "checkpoint.stages=[denoize]": "(from the command line: checkpoint.stages=[denoize]): checkpoint.stages: there is no "
-    "stage 'denoize'; did you mean 'denoise'?",
+    "checkpoint.stages=[denoize]": "(from the command line: checkpoint.stages=[denoize]): checkpoint.stages: there is "
+    "no stage 'denoize'; did you mean 'denoise'?",
     "numerics.quantize={transformer: bnb-nf5}": "(from the command line: numerics.quantize={transformer: bnb-nf5}): "
     "numerics.quantize.transformer.method: unknown method 'bnb-nf5'; did you mean 'bnb-nf4'?",
-    "numerics.attention=flsh": "(from the command line: numerics.attention=flsh): numerics.attention: unknown attention "
-    "backend 'flsh'; did you mean 'flash'?",
+    "numerics.attention=flsh": "(from the command line: numerics.attention=flsh): numerics.attention: unknown "
+    "attention backend 'flsh'; did you mean 'flash'?",
     "numerics.step_cache=teacache": "(from the command line: numerics.step_cache=teacache): numerics.step_cache: "
     "diffusers has no TeaCache; use first_block, magcache, pyramid_attention, fastercache, taylorseer",
     "prompt=caf\udce9": "(from the command line: 'prompt=caf\\udce9'): the word is not UTF-8 text",
