@@ -72,4 +72,3 @@ def test_the_fewest_steps_leave_one_where_strength_skips_some(
     assert with_fewest_steps(wanted).num_inference_steps == fewest
     if strength and steps and fewest and fewest < steps:
         assert int(fewest * strength) >= 1, "diffusers keeps int(steps * strength) of them"
-
