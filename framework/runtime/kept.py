@@ -69,7 +69,8 @@ class Kept:
         return loop.watched()
 
     def stage(self, name: str, values: Mapping[str, Value]) -> None:
-        """A stage has written `values`."""
+        """A stage has written `values`: nobody goes back into its loop, whose state lies on the device."""
+        self._loop = None
         if self._artifacts is not None:
             self._artifacts.keep_stage(name, self._index, self._made_of, values)
 
