@@ -19,7 +19,7 @@ def numbered(prefix: str, *numbers: int, width: int = 2) -> list[str]:
 
 CASES = (
     *numbered("OC", *range(1, 13)),
-    *numbered("ME", 1, 2, 3, 4, 5, 7),
+    *numbered("ME", *range(1, 11)),
     *numbered("LI", *range(1, 8)),
     *numbered("CF", *range(1, 10)),
     *numbered("US", 1, 2, 3, 5, 6, 7),

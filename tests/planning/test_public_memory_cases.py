@@ -1,4 +1,4 @@
-"""Bug reports of other systems about estimates of memory: ME-03, ME-06, ME-08; ME-09 and ME-10 are with the runs."""
+"""Bug reports of other systems about estimates of memory: ME-03, ME-08; ME-09 and ME-10 are with the runs."""
 
 from dataclasses import replace
 

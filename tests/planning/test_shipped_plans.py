@@ -60,6 +60,7 @@ def check(found: Plan | CannotFit) -> None:
 
 @pytest.mark.parametrize("preset", DECLARED)
 def test_a_preset_fits_every_pipeline_but_those_it_names(preset: str) -> None:
+    """ME-06: a preset that promises a card size keeps it at the pipelines' own default requests."""
     hardware, excepted = promised(preset), PROMISES[preset].get("except") or {}
     refused = {}
     for name in shipped.PIPELINES:
