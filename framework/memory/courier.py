@@ -76,8 +76,12 @@ class Courier:
         delivery = Delivery(component, layer, blob, memory, after)
         self._waiting.append(delivery)
         first = self._waiting[0]
-        if not first.sent_bytes:
-            self._send_windows(first, STAGING_BUFFERS)
+        try:
+            if not first.sent_bytes:
+                self._send_windows(first, STAGING_BUFFERS)
+        except BaseException:
+            self.cancel(delivery)  # the caller will never have it
+            raise
         return delivery
 
     def complete(self, delivery: Delivery) -> EventHandle:

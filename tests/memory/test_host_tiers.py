@@ -1,5 +1,6 @@
 """Pinned, pageable and mapped layers: the same bytes, inside the host's budget."""
 
+import gc
 import itertools
 import weakref
 from collections.abc import Callable
@@ -101,6 +102,25 @@ def test_a_pageable_layer_goes_through_the_staging_buffers(make_resources: Make,
     whole, rest = divmod(layer.size_bytes, 512)
     assert sizes[: whole + 1] == [512] * whole + [rest]
     assert sim.pinned.live_bytes == 2 * 512
+
+
+@pytest.mark.parametrize("nth", range(1, 30, 2))
+def test_a_copy_through_the_staging_buffers_that_fails_leaves_nothing_behind(
+    make_resources: Make, sim: World, nth: int
+) -> None:
+    model = build.layered([40] * 4)
+    expected = build.reference(model, X, steps=2)
+    streamer = build.stream(model, make_resources(available=NOTHING_LEFT), prefetch=2)
+    build.use(streamer, model, X, steps=2)
+    idle = sim.devices[0].ledger.live_bytes
+    sim.faults.fail_copy(nth)
+    with pytest.raises(RuntimeError, match="planted"):
+        build.use(streamer, model, X, steps=2)
+    sim.faults.clear()
+    gc.collect()
+    assert sim.devices[0].ledger.live_bytes == idle
+    model.passes = 0
+    assert torch.equal(build.use(streamer, model, X, steps=2), expected)
 
 
 def test_streamed_layers_pin_before_residents(make_resources: Make) -> None:
