@@ -34,6 +34,9 @@ def test_twenty_five_mixed_requests_leave_nothing(subjects: Subjects, tmp_path: 
 def test_five_hundred_mixed_requests_leave_nothing(
     subjects: Subjects, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Run on 2026-11-29 (e1b3f9f): 263 made, 48 of them after memory ran out; 48 failed copies, 48 values that were no
+    numbers, 47 stages that raised and 94 interrupts. The process had 523 MiB after 51 requests and 529 after 500, in
+    453 s of a core that it shared."""
     started = time.monotonic()
     outcomes = run_mixed(subjects, tmp_path, 500, num_plans=6, num_seeds=2, num_scales=3, share_of_other_size=0.3)
     with capsys.disabled():
