@@ -1,9 +1,11 @@
 # Two commands for a fresh machine: `make demo` makes a video with the embedded model, `make test` runs every check.
 # Each creates .venv, installs what it needs and does its job; stamp files keep the set-up from being repeated.
-# Settings: PYTHON (3.11 or later), TORCH_SPEC (what pip is asked for), ARGS (further arguments of the demo's run).
+# Settings: PYTHON (3.11 or later), TORCH_SPEC (what pip is asked for), ARGS (further arguments of the demo's run),
+# WORKERS (processes of the test suite; tests of one file stay in one of them, because they share what they load).
 
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+WORKERS ?= 2
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip
 BIN := $(VENV)/bin
@@ -27,7 +29,7 @@ test: $(VENV)/.test-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; name it with: make PYTHON=/path/to/python"; exit 2; }

@@ -1,6 +1,7 @@
 """What every test shares: one thread, no connections, and tiny pipelines built once. Imports torch in fixtures only."""
 
 import os
+import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -41,6 +42,17 @@ def own_registrations(request: pytest.FixtureRequest) -> Iterator[None]:
                 patch.setitem(registry._loaded, key, target)
                 patch.setitem(registry._shown, key, key)
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_machine() -> Iterator[None]:
+    """A simulated machine that a test starts, with little memory or a planted fault, ends with the test."""
+    worlds = getattr(sys.modules.get("framework.platforms.sim.world"), "_worlds", None)
+    before = list(worlds or ())
+    yield
+    worlds = getattr(sys.modules.get("framework.platforms.sim.world"), "_worlds", None)
+    if worlds is not None and worlds != before:
+        worlds[:] = before
 
 
 @pytest.fixture(scope="session")

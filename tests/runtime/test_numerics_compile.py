@@ -85,6 +85,8 @@ def test_blocks_are_as_before_afterwards_even_where_they_were_wrapped(loaded_sto
     transformer = loaded_stores("wan21")[2].module("transformer")
     blocks = find_blocks("transformer", transformer)
     assert len(blocks) == len(transformer.blocks)
+    for block in blocks:
+        vars(block).pop("forward", None)  # a cache of another test leaves a forward that is the class's own
     wrapped = vars(blocks[1])["forward"] = functools.partial(type(blocks[1]).forward, blocks[1])
     with compiled_blocks("blocks", {"transformer": transformer}, {}, "eager"):
         assert all("forward" in vars(block) for block in blocks)
