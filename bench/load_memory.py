@@ -1,6 +1,6 @@
 """What loading costs: peak anonymous host memory and seconds, ours beside diffusers' `from_pretrained`.
 
-    python -m bench.load_memory [--layers 7] [--folder FOLDER] [--json]
+    python -m bench.load_memory [--layers 7] [--folder FOLDER] [--only VARIANT ...] [--json]
 
 Makes a checkpoint with the shapes of a Wan 2.1 1.3B transformer (bfloat16, random, about 0.1 GB a layer) and loads it
 in a process of its own for each variant. Pages of mapped files are not anonymous: the kernel can drop them. Ours runs
@@ -187,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=7)
     parser.add_argument("--folder", type=Path, help="where the checkpoint is, or shall be made and kept")
+    parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="VARIANT")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=VARIANTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -198,7 +199,7 @@ def main() -> None:
         if not (folder / "transformer").is_dir():
             make_checkpoint(folder, options.layers)
         size = sum(file.stat().st_size for file in (folder / "transformer").glob("*.safetensors"))
-        found = {variant: measure(variant, folder) for variant in VARIANTS}
+        found = {variant: measure(variant, folder) for variant in options.only}
     report(found, size, options.json)
 
 

@@ -1,6 +1,6 @@
 """How well copies hide behind compute: the real streamer in virtual time against the recurrence of a ring.
 
-    python -m bench.overlap_sim [--passes 4] [--tier pinned|pageable] [--json]
+    python -m bench.overlap_sim [--passes 4] [--tier pinned|pageable] [--quick] [--json]
 
 Stacks with the layer counts, bytes and arithmetic of Wan 2.2 14B (81 frames at 480p), FLUX.1 and Qwen-Image (1024 px)
 and the SDXL UNet, 1/SCALE in size, on the shipped profiles, whose rates are scaled so that every layer's compute and
@@ -37,6 +37,7 @@ from framework.platforms.sim.world import World, start
 
 PROFILES = ("rtx_3060_12gb", "rtx_4090", "h100")
 DEPTHS = (1, 2, 4)  # layers loaded ahead
+QUICK = (("unet", "rtx_4090", 1), ("flux", "rtx_3060_12gb", 2))
 SCALE = 20_000  # real bytes to a byte here
 WIDTH = 64
 KEYS = ("model", "hardware", "prefetch")
@@ -189,12 +190,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", type=int, default=4)
     parser.add_argument("--tier", choices=("pinned", "pageable"), default="pinned")
+    parser.add_argument("--quick", action="store_true", help="two rows only")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     install()
     with torch.no_grad():
-        keys = [(name, hardware, depth) for name in shapes() for hardware in PROFILES for depth in DEPTHS]
+        keys = (
+            list(QUICK)
+            if options.quick
+            else [(name, hardware, depth) for name in shapes() for hardware in PROFILES for depth in DEPTHS]
+        )
         rows = [measure(*key, options.passes, options.tier == "pinned") for key in keys]
     if options.json:
         print(json.dumps(rows))

@@ -1,0 +1,89 @@
+"""What benches found, as Markdown: ratios first. No torch."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return a Markdown table."""
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    return lines + [f"| {' | '.join(row)} |" for row in rows]
+
+
+def verdict(holds: bool) -> str:
+    return "met" if holds else "not met"
+
+
+def hook_overhead(found: Mapping[str, Any]) -> list[str]:
+    cost, ours = found["microseconds_per_layer"], found["microseconds_per_layer"]["ours"]
+    goals = {"diffusers group offload": 15, "accelerate offload": 60}
+    rows = []
+    for name, value in cost.items():
+        ratio = "1" if name == "ours" else f"1/{value / ours:.0f}" if value > ours else f"{ours / value:.1f}"
+        goal = f"1/{goals[name]}, {verdict(value / ours >= goals[name])}" if name in goals else ""
+        rows.append((name, ratio, goal, f"{value:.2f} us"))
+    return grid(("beside", "ours costs", "goal", "a layer"), rows)
+
+
+def overhead(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        ("framework / plain script", f"{found['ratio']:.3f} (median of {found['pairs']} pairs)"),
+        ("framework", f"{found['ours_s']:.2f} s"),
+        ("plain script", f"{found['plain_s']:.2f} s"),
+        ("reading and checking the config, not in the above", f"{found['compose_s']:.3f} s"),
+    ]
+    return grid(("embedded model, from config to closed mp4", "figure"), rows)
+
+
+def overlap_sim(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Streamed time over the recurrence, over everything resident, and over the larger of compute and copies."""
+    rows = []
+    for row in found:
+        bound = max(row["compute_s"], row["copy_s"])
+        ratios = [f"{row['streamed_s'] / beside:.3f}" for beside in (row["recurrence_s"], row["resident_s"], bound)]
+        covered = "yes" if row["covered"] else "no"
+        rows.append((row["model"], row["hardware"], str(row["prefetch"]), *ratios, covered))
+    worst = max(row["streamed_s"] / row["recurrence_s"] for row in found)
+    heads = ("model", "hardware", "prefetch", "/ recurrence", "/ resident", "/ max(compute, copy)", "compute covers")
+    return [
+        f"Highest ratio to the recurrence: {worst:.3f}; goal 1.03, {verdict(worst <= 1.03)}.",
+        "",
+        *grid(heads, rows),
+    ]
+
+
+def load_memory(found: Mapping[str, Any]) -> list[str]:
+    size, rows = found["checkpoint_bytes"], []
+    for name, row in found["variants"].items():
+        held = f"{row['peak_bytes'] / row['held_bytes']:.2f}" if row["held_bytes"] else ""
+        share = f"{row['peak_bytes'] / size:.2f}"
+        rows.append((name, held, share, f"{row['peak_bytes'] / 1e9:.2f} GB", f"{row['seconds']:.1f} s"))
+    heads = ("variant", "peak / held by its tier (goal 1.1)", "peak / checkpoint", "peak", "time")
+    return [f"Checkpoint of {size / 1e9:.2f} GB in bfloat16.", "", *grid(heads, rows)]
+
+
+def sweep(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        ("sweep / separate runs", f"{found['share']:.2f}", f"at most 0.35, {verdict(found['share'] <= 0.35)}"),
+        ("sweep", f"{found['sweep_s']:.1f} s", ""),
+        ("separate runs", f"{found['separate_s']:.1f} s", f"{found['runs']} measured"),
+    ]
+    return grid(("jobs of the embedded model", "figure", "goal"), rows)
+
+
+def trace_overhead(found: Mapping[str, Any]) -> list[str]:
+    goal = f"{found['goal']:.0%}, {verdict(found['share'] < found['goal'])}"
+    rows = [
+        ("share of a layer of 5 ms", f"{found['share']:.2%}", goal),
+        ("a layer", f"{found['layer_s'] * 1e6:.1f} us", ""),
+    ]
+    return grid(("tracing", "figure", "goal"), rows)
+
+
+def events(found: Mapping[str, Any]) -> list[str]:
+    goal = f"{found['goal_ns']} ns, {verdict(found['nobody'] < found['goal_ns'])}"
+    rows = [
+        ("heard by nobody", f"{found['nobody']:.0f} ns", goal),
+        ("heard by one listener", f"{found['one listener']:.0f} ns", ""),
+    ]
+    return grid(("an event", "cost", "goal"), rows)
