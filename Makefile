@@ -30,6 +30,7 @@ test: $(VENV)/.test-installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+	$(BIN)/python -m bench all --quick
 
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; name it with: make PYTHON=/path/to/python"; exit 2; }
