@@ -5,9 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from framework.errors import PlanError
-from framework.paths import EMBEDDED_MODELS
+from framework.paths import CONF, EMBEDDED_MODELS
 from framework.planning.facts import ComponentSizes
 from framework.planning.inventory import inventory
 from framework.planning.sheets import find_sheet, read_sheet, sheet_json, sheet_of, sheet_path
@@ -45,6 +46,29 @@ def spec(repo: str, *names: str, **component: str) -> PipelineSpec:
 
 def sizes(repo: str, name: str, **component: str) -> ComponentSizes:
     return inventory(spec(repo, name, **component), frozenset({name}), connect=False)[name]
+
+
+def packaged() -> list[tuple[str, str, str | None, float]]:
+    """Name, source, variant and the hint of the download's size, of every packaged pipeline with a sheet."""
+    found = []
+    for path in sorted((CONF / "pipeline").glob("*.yaml")):
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        model, hints = content["model"], content.get("hints") or {}
+        if find_sheet(model["source"]) is not None:
+            found.append((path.stem, model["source"], model.get("variant"), hints.get("download_gib")))
+    return found
+
+
+@pytest.mark.parametrize(("name", "source", "variant", "said_gib"), packaged())
+def test_the_download_that_a_pipeline_speaks_of_is_what_its_sheet_adds_up_to(
+    name: str, source: str, variant: str | None, said_gib: float
+) -> None:
+    sheet = find_sheet(source)
+    assert sheet is not None
+    narrow = sheet.variants.get(variant or "") in ("float16", "bfloat16")
+    tensors = [tensor for part in sheet.parts.values() for tensor in part.tensors]
+    size = sum(tensor.size_bytes // (2 if narrow and tensor.dtype == "float32" else 1) for tensor in tensors)
+    assert size / 2**30 == pytest.approx(said_gib, rel=0.03)
 
 
 def test_all_sheets_together_are_small() -> None:
