@@ -92,16 +92,16 @@ def refuse_incapable(spec: RunSpec, graph: Graph, placements: Mapping[str, Place
     if numerics.step_cache is not None:
         index = read_index(locate_model(pipeline.model, pipeline.hints))
         used = [name for name in sorted(graph.used_components()) if group_of(spec, name) == DENOISER]
-        problems += _cache_problems(numerics.step_cache.cache, index, pipeline, used)
+        problems += _cache_problems(numerics.step_cache.cache, index, spec, used)
     if problems:
         raise ConfigError(problems)
 
 
-def _cache_problems(cache: Cache, index: ModelIndex, pipeline: PipelineSpec, denoisers: list[str]) -> list[Problem]:
-    """What keeps a step cache from a pipeline, as far as its classes tell."""
+def _cache_problems(cache: Cache, index: ModelIndex, spec: RunSpec, denoisers: list[str]) -> list[Problem]:
+    """What keeps a step cache from a pipeline and its requests, as far as classes tell."""
     from framework.runtime.step_cache import can_cache
 
-    trusted = pipeline.model.trust_remote_code
+    pipeline, trusted = spec.pipeline, spec.pipeline.model.trust_remote_code
     wanted = {name: index.components.get(name) for name in denoisers}
     classes = {name: component_class(index, name, found, trusted) for name, found in wanted.items() if found}
     if not any(can_cache(cls) for cls in classes.values()):
@@ -115,7 +115,28 @@ def _cache_problems(cache: Cache, index: ModelIndex, pipeline: PipelineSpec, den
     if cache.timestep and not hasattr(view, "current_timestep"):
         reason = f"{cache.name} needs a pipeline that tells its timestep, which {view.__name__} does not"
         problems.append(Problem(CACHE_KEY, reason, hint="use first_block, or set it to off"))
+    if cache.one_pass and _passes(view) > 1 and (scale := _guiding_scale(spec)):
+        reason = f"{cache.name} keeps one state, and guidance calls the denoiser of {view.__name__} twice a step"
+        problems.append(Problem(CACHE_KEY, reason, hint=f"use first_block or taylorseer, or {scale}"))
     return problems
+
+
+def _passes(view: Any) -> int:
+    """How often a step may call the denoiser, as far as the source of the call tells."""
+    source = _source(view)
+    return max(source.count("cache_context("), source.count("self.transformer("))
+
+
+def _guiding_scale(spec: RunSpec) -> str:
+    """What would switch guidance off where a request is guided, else nothing. Of a pipeline that is called as a whole
+    nobody knows: the run stops at the second call."""
+    family = FAMILIES.get(spec.pipeline.family) if spec.pipeline.family else None
+    above = getattr(family, "negative_prompt_above", None)
+    if family is None or above is None:
+        return ""
+    scales = [getattr(request, family.negative_prompt_scale) for request in spec.requests]
+    guided = any(family.negative_prompt_by_default if scale is None else scale > above for scale in scales)
+    return f"request.{family.negative_prompt_scale}={above:g}, which switches guidance off" if guided else ""
 
 
 def _view_class(index: ModelIndex, pipeline: PipelineSpec) -> Any:

@@ -96,7 +96,19 @@ def test_nothing_is_left_on_a_model_after_a_request_even_one_that_failed(loaded_
     assert not any(part._diffusers_hook.hooks for part in transformer.modules() if hasattr(part, "_diffusers_hook"))
 
 
-def test_a_cache_that_keeps_one_state_stops_where_a_step_calls_twice(tiny_folder: Callable[[str], Path]) -> None:
+def test_a_cache_that_keeps_one_state_is_refused_where_guidance_calls_twice(
+    tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refusal(build.wan(tiny_folder), CACHES["pyramid_attention"], monkeypatch) == (
+        "numerics.step_cache: pyramid_attention keeps one state, and guidance calls the denoiser of WanPipeline twice "
+        "a step; use first_block or taylorseer, or request.guidance_scale=1, which switches guidance off"
+    )
+
+
+def test_a_cache_that_keeps_one_state_stops_where_a_step_calls_twice(
+    tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("framework.runtime.numerics._passes", lambda view: 1)  # a pipeline that nobody can look into
     numerics = NumericsSpec(step_cache=CACHES["pyramid_attention"])
     with pytest.raises(
         StageError, match="pyramid_attention keeps one state, and this pipeline calls 'transformer' more"
