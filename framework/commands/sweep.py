@@ -105,6 +105,8 @@ def _finish(outcome: Outcome) -> int:
     if code != 0:
         print(f"resume with: framework sweep --dir {outcome.folder}", file=sys.stderr)
     print(outcome.results)
+    if outcome.report is not None:
+        print(outcome.report)
     print(counts(outcome.states))
     if outcome.interrupted:
         raise Interrupted("interrupted; running jobs are noted as interrupted and run again when the sweep is resumed")

@@ -59,7 +59,10 @@ class RecordSink:
                 self._request(event.index).update(prompt=event.prompt, seed=list(event.seeds))
                 self._write()  # a seed that was drawn outlives a kill
             case events.StageFinished():
-                _add(self._timings(event.request)["stages"], event.stage, event.seconds)
+                timings = self._timings(event.request)
+                _add(timings["stages"], event.stage, event.seconds)
+                if event.device_seconds is not None:  # a simulated device's own time
+                    _add(timings.setdefault("device", {}), event.stage, event.device_seconds)
             case events.UseFinished():
                 _add(self._timings(event.request)["components"], event.component, event.seconds)
             case events.OutputSaved():

@@ -6,12 +6,11 @@ from framework.errors import OutputError
 from framework.outputs.atomic import atomic_path
 from framework.report import answers, parts, pictures
 from framework.report.data import ReportData
-from framework.report.markup import Html, empty, join, section, tag
-from framework.report.style import STYLE
+from framework.report.document import Part, document
+from framework.report.markup import Html, join, tag
 from framework.tracing.summary import describe_summary
 
 FILE_NAME = "report.html"
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data: file:; media-src 'self' data: file:"
 QUESTIONS = (
     ("Where was the time?", answers.where_was_the_time),
     ("Where was the memory?", answers.where_was_the_memory),
@@ -33,27 +32,10 @@ def write_report(data: ReportData) -> Path:
 
 def build_report(data: ReportData) -> str:
     """Return the page."""
-    shown = _sections(data)
-    links = join(tag("a", title, href=f"#{key}") for key, title, _ in shown)
-    body = [
-        tag("a", "To the results", href="#results", class_="skip"),
-        _head(data),
-        tag("nav", links, aria_label="Parts of this report"),
-        tag("main", join(section(key, title, content) for key, title, content in shown)),
-    ]
-    title = f"{_pipeline(data)}: {data.record.get('status')}"
-    head = [
-        empty("meta", charset="utf-8"),
-        empty("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        empty("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        empty("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Html(STYLE)),
-    ]
-    return "<!doctype html>\n" + tag("html", tag("head", *head), tag("body", *body), lang="en") + "\n"
+    return document(f"{_pipeline(data)}: {data.record.get('status')}", _head(data), _sections(data))
 
 
-def _sections(data: ReportData) -> list[tuple[str, str, Html]]:
+def _sections(data: ReportData) -> list[Part]:
     questions = [
         tag("div", tag("h3", question), parts.trail(answer(data)), id=question.split()[-1].strip("?"))
         for question, answer in QUESTIONS

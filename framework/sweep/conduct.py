@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from framework.errors import ConfigError
+from framework.errors import ConfigError, OutputError
 from framework.outputs.folder import check_free_space, claim_folder
 from framework.outputs.frames import needed_bytes
+from framework.report.sweep_page import write_sweep_report
 from framework.spec import OutputSpec
 from framework.sweep.engine import LocalEngine, Watcher, places_of
 from framework.sweep.job import Job
@@ -15,18 +16,20 @@ from framework.sweep.manifest import FILE_NAME, KEY, Manifest, locked, read_mani
 from framework.sweep.plan import SweepPlan
 from framework.sweep.results import write_results
 from framework.sweep.state import DONE, PENDING, REFUSED, State, is_done, read_state, write_state
+from framework.sweep.summary import sweep_data
 
 MakeWatcher = Callable[[Sequence[Job], dict[str, State]], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a sweep ended; `states` are in the order of its jobs, `notes` what was found on the way."""
+    """How a sweep ended; `states` are in the order of its jobs, `report` is None where none was asked for."""
 
     folder: Path
     states: tuple[State, ...]
     results: Path
     interrupted: bool
+    report: Path | None = None
 
 
 def find_folder(directory: str | None, output: OutputSpec) -> Path:
@@ -63,7 +66,19 @@ def conduct(plan: SweepPlan, folder: Path, make_watcher: MakeWatcher, say: Calla
         finally:
             ordered = tuple(states[job.name] for job in plan.jobs)
             results = write_results(folder, plan.keys, ordered)
-        return Outcome(folder, ordered, results, interrupted)
+        return Outcome(folder, ordered, results, interrupted, _report(plan, folder, ordered, say))
+
+
+def _report(plan: SweepPlan, folder: Path, states: Sequence[State], say: Callable[[str], None]) -> Path | None:
+    """The page of the whole sweep, where its jobs have pages; a sweep is not lost for one that cannot be written."""
+    if not any(job.spec is not None and job.spec.output.report for job in plan.jobs):
+        return None
+    manifest = read_manifest(folder) or Manifest()
+    try:
+        return write_sweep_report(sweep_data(folder, manifest, plan.keys, states))
+    except OutputError as error:
+        say(f"note: {error}")
+        return None
 
 
 def _may_start(plan: SweepPlan) -> bool:

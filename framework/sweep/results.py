@@ -31,7 +31,7 @@ def write_results(folder: Path, keys: Sequence[str], states: Sequence[State]) ->
 
 
 def _row(folder: Path, keys: Sequence[str], state: State) -> list[Any]:
-    measured = measurements(folder / state.name) if state.status == DONE else {}
+    measured = measurements(_record(folder / state.name)) if state.status == DONE else {}
     seconds = "" if state.seconds is None else f"{state.seconds:.3f}"
     first = [state.number, state.status, len(state.attempts), state.device, seconds]
     values = [show(state.values[key]) if key in state.values else "" for key in keys]
@@ -44,12 +44,16 @@ def _safe(cell: Any) -> Any:
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
-def measurements(place: Path) -> Mapping[str, Any]:
-    """What the record of a job measured: peaks over its requests, and its first output."""
+def _record(place: Path) -> Mapping[str, Any]:
     try:
-        requests = read_record(place)["requests"]
+        return read_record(place)
     except ConfigError:
         return {}
+
+
+def measurements(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the record of a job measured: peaks over its requests, and its first output."""
+    requests = record.get("requests") or ()
     found: dict[str, Any] = {}
     for name in ("device_peak_bytes", "host_peak_bytes"):
         peaks = [peak for request in requests if (peak := (request.get("memory") or {}).get(name)) is not None]
