@@ -15,6 +15,7 @@ COMMANDS = {
     "sweep": "run many configs, on every device, and resume what is missing",
     "validate": "check a config and everything it names",
     "explain": "show where every component lives, and why",
+    "verify": "compare a config with everything resident, or with a record, byte by byte",
     "plan": "say whether a run fits, what goes where, and how long it takes",
     "download": "fetch the files that a run would need",
     "list": "list pipelines, presets, stages, strategies and hardware",
@@ -118,7 +119,7 @@ def _command_help(command: str, module: ModuleType) -> str:
     usage = getattr(module, "USAGE", "[KEY=VALUE ...] [FLAGS]")
     return (
         f"usage: {PROGRAM} {command} {usage}\n\n{module.SUMMARY}\n\n"
-        f"Examples:\n{examples}\n\nFlags:\n{rows}\n\n{EXIT_CODES}"
+        f"Examples:\n{examples}\n\nFlags:\n{rows}\n\n{getattr(module, 'EXIT_CODES', EXIT_CODES)}"
     )
 
 

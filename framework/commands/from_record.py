@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from framework.compose import compose_saved
+from framework.compose.composer import Composed, check, compose_saved_data
 from framework.errors import ConfigError, Origin
 from framework.spec import OutputSpec, RequestSpec, RunSpec
 
@@ -19,29 +19,43 @@ def spec_from_record(record: Mapping[str, Any], overrides: Sequence[str], in_pla
     A record comes from anywhere: it says what is made, not where it is written (unless the run is continued
     `in_place`), and it cannot trust code or pickles. Raises `ConfigError`.
     """
-    config, notes = (dict(record["config"]), ()) if in_place else _without_place(record["config"])
-    config = _without_trust(config, overrides)
-    spec = compose_saved(config, overrides, _recorded_origins(record))
-    requests = tuple(_with_recorded_seeds(spec.requests, record))
+    composed, notes = composed_from_record(record, overrides, in_place)
+    spec = check(composed)
+    requests = with_recorded_seeds(spec.requests, record)
     said = any(word.lstrip("+").startswith(("output=", "output.root=")) for word in overrides)
     return replace(spec, requests=requests, notes=(*spec.notes, *(() if said else notes)))
+
+
+def composed_from_record(
+    record: Mapping[str, Any], overrides: Sequence[str], in_place: bool = False
+) -> tuple[Composed, tuple[str, ...]]:
+    """Return what `record` says with `overrides` on top, before its checks, and what was left out of it, in words."""
+    config, notes = (dict(record["config"]), ()) if in_place else _without_place(record["config"])
+    config = _without_trust(config, overrides)
+    return compose_saved_data(config, overrides, _recorded_origins(record)), notes
 
 
 def compare_frames(saved: Mapping[int, set[str]], record: Mapping[str, Any]) -> str:
     """Say whether the frames in `saved`, hashes by request, are all those of the record; sheets do not count."""
     compared = 0
     for index, request in enumerate(record["requests"]):
-        then = _frame_hashes(request.get("outputs"))
+        then = set(_frame_hashes(request.get("outputs")))
         compared += len(then)
         if not then <= saved.get(index, set()):
             return f"request {index + 1}: the frames differ from the recorded ones"
     return "the frames equal the recorded ones" if compared else "the record holds no frames to compare with"
 
 
-def _frame_hashes(outputs: Any) -> set[str]:
+def recorded_frames(record: Mapping[str, Any]) -> dict[int, list[str]]:
+    """Return the hashes of the frames in a record's outputs by request, in order; sheets do not count."""
+    found = {index: _frame_hashes(request.get("outputs")) for index, request in enumerate(record["requests"])}
+    return {index: hashes for index, hashes in found.items() if hashes}
+
+
+def _frame_hashes(outputs: Any) -> list[str]:
     entries = [entry for entry in outputs if isinstance(entry, dict)] if isinstance(outputs, list) else []
     clips = [entry for entry in entries if not str(entry.get("path")).startswith("sheet")]
-    return {found for entry in clips if isinstance(found := entry.get("frames_sha256"), str)}
+    return [found for entry in clips if isinstance(found := entry.get("frames_sha256"), str)]
 
 
 def _without_place(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -88,7 +102,7 @@ def _printable(value: Any) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in str(value))
 
 
-def _with_recorded_seeds(requests: Sequence[RequestSpec], record: Mapping[str, Any]) -> list[RequestSpec]:
+def with_recorded_seeds(requests: Sequence[RequestSpec], record: Mapping[str, Any]) -> tuple[RequestSpec, ...]:
     """A seed that was drawn is repeated; one that the config or the command line states stays."""
     recorded = [request.get("seed") for request in record["requests"]]
     seeded = []
@@ -96,7 +110,7 @@ def _with_recorded_seeds(requests: Sequence[RequestSpec], record: Mapping[str, A
         seeds = recorded[index] if index < len(recorded) else None
         usable = request.seeds is None and _are_seeds(seeds, request.num_outputs)
         seeded.append(replace(request, seeds=tuple(seeds)) if usable and seeds else request)
-    return seeded
+    return tuple(seeded)
 
 
 def _are_seeds(seeds: Any, count: int) -> bool:

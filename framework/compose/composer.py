@@ -90,14 +90,20 @@ def compose_saved(
     The mapping is untrusted: the same schema, no code, no plugins, nothing interpolated. `provenance` says which
     layer each value belonged to; values it does not name count as the pipeline's or the preset's by their key.
     """
+    return check(compose_saved_data(config, overrides, provenance), machine)
+
+
+def compose_saved_data(
+    config: Mapping[str, Any], overrides: Sequence[str], provenance: Mapping[str, Origin] | None = None
+) -> Composed:
+    """Put `overrides` on a stored config, before any check of its content; see `compose_saved`."""
     from framework.compose.saved import restore
 
     refuse_forbidden_data(config, "the saved config")
     words = read_overrides(overrides)
     refuse_repeats(words)
     announce_plugins(words)
-    data, traced = restore(config, words, provenance or {})
-    return check(Composed(data, traced), machine)
+    return Composed(*restore(config, words, provenance or {}))
 
 
 def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:

@@ -1,7 +1,7 @@
 """A machine as figures: what the planner reckons with and what `sim` imitates. No torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from framework.errors import ConfigError, did_you_mean
@@ -74,3 +74,8 @@ def load_hardware(name: str) -> HardwareProfile:
         shipped = [file.stem for file in path.parent.glob("*.yaml") if file.stem != "auto"]
         raise ConfigError.of("hardware", f"there is no profile '{name}'", hint=did_you_mean(name, shipped))
     return HardwareProfile.from_mapping(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def as_mapping(profile: HardwareProfile) -> dict[str, Any]:
+    """Return what `HardwareProfile.from_mapping` takes."""
+    return asdict(profile)

@@ -81,13 +81,17 @@ class UseFinished:
 
 @dataclass(frozen=True, slots=True)
 class StageFinished:
-    """`device_peak_bytes` is None where host and device are one; `device_seconds` is a simulated device's own time."""
+    """`device_peak_bytes` is None where host and device are one; `device_seconds` is a simulated device's own time.
+
+    `values` are what the stage wrote, by name, to look at and not to keep.
+    """
 
     request: int
     stage: str
     seconds: float
     device_peak_bytes: int | None = None
     device_seconds: float | None = None
+    values: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

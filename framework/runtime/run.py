@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from framework.errors import ConfigError, FrameworkError, Interrupted, Origin, PlanError, Problem
 from framework.graph import Graph
@@ -29,11 +29,9 @@ from framework.runtime.placing import effective_placements, make_placed, reads_o
 from framework.runtime.scheduler import RunResult, run_requests
 from framework.runtime.step_cache import StepCaches
 from framework.runtime.warm import Loaded, Warm
+from framework.runtime.watch import Watch
 from framework.runtime.weight_edits import WeightEdits
 from framework.spec import EMPTY, PipelineSpec, Placement, RequestSpec, RunSpec
-
-if TYPE_CHECKING:
-    from framework.tracing.tracer import Tracer
 
 REFUSED = (ConfigError.exit_code, PlanError.exit_code)  # nothing was computed
 
@@ -47,13 +45,13 @@ def execute(
     interrupts: Interrupts | None = None,
     keep: Sequence[str] = (),
     warm: Warm | None = None,
-    tracer: "Tracer | None" = None,
+    tracer: Watch | None = None,
     artifacts: Artifacts | None = None,
 ) -> RunResult:
     """Check, load and run `spec`; the last event is always `RunFinished`.
 
     `warm` keeps the weights for the next run that it is given to. SIGINT and SIGTERM end the run as `Interrupted`
-    within two seconds. `tracer`, already subscribed, sees its copies and layers. `artifacts` keep what a later
+    within two seconds. `tracer`, already subscribed, sees its platform and components. `artifacts` keep what a later
     process could go on from, and say where each request begins. Raises whatever ended the run.
     """
     started = time.perf_counter()
@@ -89,7 +87,7 @@ def _execute(
     interrupts: Interrupts,
     keep: Sequence[str],
     warm: Warm | None,
-    tracer: "Tracer | None",
+    tracer: Watch | None,
     artifacts: Artifacts | None,
 ) -> RunResult:
     check_requests(spec.pipeline, spec.requests, spec.provenance)
@@ -153,7 +151,7 @@ def _run_loaded(
     interrupts: Interrupts,
     keep: Sequence[str],
     loaded: Loaded,
-    tracer: "Tracer | None",
+    tracer: Watch | None,
     artifacts: Artifacts | None,
 ) -> RunResult:
     store = loaded.store

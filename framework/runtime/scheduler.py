@@ -263,7 +263,8 @@ class _Run:
         written = {value: written[inside] for inside, value in node.writes.items() if inside in written}
         kept.stage(name, written)
         stage_seconds[name] = time.perf_counter() - started
-        self.events.emit(StageFinished(index, name, stage_seconds[name], *self.placed.end_stage()))
+        measured = self.placed.end_stage()
+        self.events.emit(StageFinished(index, name, stage_seconds[name], *measured, values=written))
         return written
 
     def _attempts(self, position: int, ctx: StageContext, kept: Kept) -> dict[str, Value]:
