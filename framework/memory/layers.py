@@ -12,6 +12,7 @@ MIN_COVERAGE = 0.1
 """Below this share of the weights, streaming the layers saves nothing worth its cost."""
 
 REGISTERED = ("_parameters", "_buffers", "_modules")
+MODEL_CODE = ("diffusers.models.", "transformers.models.")
 OTHER_MODES = "component-offload and resident work"
 
 
@@ -69,27 +70,40 @@ def refuse_references(component: str, mode: str, module: nn.Module) -> None:
 def loose_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return the tensors kept as plain attributes (lazily built rope tables, say), by dotted name.
 
-    Those in lists, tuples and maps have their place behind the name. No strategy moves them: they lie where the forward
-    has made them. The module's own weights under another name are none.
+    Those in lists, tuples and maps have their place behind the name, those of a model's helper objects (the positions
+    of Z-Image) their attribute. No strategy moves them: they lie where the forward has made them. The module's own
+    weights under another name are none.
     """
     found: dict[str, Tensor] = {}
+    seen: set[int] = set()
     managed = {id(tensor) for part in module.modules() for tensor in _registered(part)}
     for name, part in module.named_modules():
         for attribute, value in vars(part).items():
             if attribute not in REGISTERED:
-                found.update(_tensors_in(f"{name}.{attribute}" if name else attribute, value))
+                found.update(_tensors_in(f"{name}.{attribute}" if name else attribute, value, seen))
     return {name: tensor for name, tensor in found.items() if id(tensor) not in managed}
 
 
-def _tensors_in(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
+def _tensors_in(name: str, value: object, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """Name the tensors in `value`; `seen` are the helper objects that were looked into already."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
-            yield from _tensors_in(f"{name}[{number}]", item)
+            yield from _tensors_in(f"{name}[{number}]", item, seen)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _tensors_in(f"{name}[{key}]", item)
+            yield from _tensors_in(f"{name}[{key}]", item, seen)
+    elif _is_helper(value) and id(value) not in seen:
+        seen.add(id(value))
+        for attribute, item in vars(value).items():
+            yield from _tensors_in(f"{name}.{attribute}", item, seen)
+
+
+def _is_helper(value: object) -> bool:
+    """Whether `value` is an object of a model's own code that is no module."""
+    own = type(value).__module__.startswith(MODEL_CODE)
+    return own and hasattr(value, "__dict__") and not isinstance(value, nn.Module)
 
 
 def _stack(component: str, module: nn.Module, path: str, number: int) -> Stack:

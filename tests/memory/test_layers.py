@@ -99,6 +99,17 @@ def test_tensors_in_plain_attributes_are_found() -> None:
     assert list(loose_tensors(module)) == ["0.freqs", "0.tables[rope][0]", "0.tables[rope][1][0]", "0.own"]
 
 
+def test_tensors_of_a_models_helper_objects_are_found() -> None:
+    from diffusers.models.transformers.transformer_z_image import RopeEmbedder
+
+    module = nn.Module()
+    module.rope_embedder = RopeEmbedder(axes_dims=[4, 2, 2], axes_lens=[8, 4, 4])
+    assert loose_tensors(module) == {}
+    module.rope_embedder(torch.zeros(1, 3, dtype=torch.int64))
+    module.again = {"same": module.rope_embedder}
+    assert list(loose_tensors(module)) == [f"rope_embedder.freqs_cis[{number}]" for number in range(3)]
+
+
 @pytest.mark.parametrize(
     ("prefetch", "resident", "expected"),
     [
