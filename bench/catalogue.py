@@ -33,6 +33,12 @@ BENCHES: Mapping[str, Bench] = {
     "overhead": Bench(
         "What does the framework cost over a plain diffusers script?", tables.overhead, quick=("--pairs", "1")
     ),
+    "peers_sim": Bench(
+        "How fast is it beside diffusers' and accelerate's own offloading, and in how much memory?",
+        tables.peers_sim,
+        quick=("--quick",),
+        simulated=True,
+    ),
     "overlap_sim": Bench(
         "How well do copies hide behind compute?", tables.overlap_sim, quick=("--quick",), simulated=True
     ),

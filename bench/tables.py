@@ -87,3 +87,44 @@ def events(found: Mapping[str, Any]) -> list[str]:
         ("heard by one listener", f"{found['one listener']:.0f} ns", ""),
     ]
     return grid(("an event", "cost", "goal"), rows)
+
+
+def peers_sim(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The goals of every model and machine first, then every setting of each."""
+    lines = peers_goals(found)
+    for case in found:
+        share = case["denoiser_bytes"] / case["capacity_bytes"]
+        lines += ["", f"### {case['model']} on {case['hardware']}", ""]
+        lines += [f"{case['steps']} steps; the denoiser is {share:.2f} x the memory.", ""]
+        lines += _settings(case)
+    return lines
+
+
+def peers_goals(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines: list[str] = []
+    for number, goal in enumerate(found[0]["goals"]):
+        cases = [(case, case["goals"][number]) for case in found]
+        counted = [(case, one) for case, one in cases if one["holds"] is not None]
+        met = sum(one["holds"] for _, one in counted)
+        lines += [f"**{goal['goal']}**: {verdict(met == len(counted))}, {met} of {len(counted)}.", ""]
+        if number < 3:
+            rows = [(case["model"], case["hardware"], verdict(one["holds"]), one["figure"]) for case, one in counted]
+            lines += [*grid(("model", "hardware", "goal", "ours is"), rows), ""]
+    return lines[:-1]
+
+
+def _settings(case: Mapping[str, Any]) -> list[str]:
+    """Ratios to the fastest of ours, memory in shares of the denoiser, bytes over the bus for each step."""
+    auto = next((row["seconds"] for row in case["rows"] if row["setting"] == "ours, auto"), None)
+    rows = []
+    for row in case["rows"]:
+        if row["seconds"] is None:
+            rows.append((row["setting"], row["why"], *[""] * 6))
+            continue
+        size = case["denoiser_bytes"]
+        shares = [f"{row[name] / size:.2f}" for name in ("peak_bytes", "pinned_bytes", "h2d_bytes", "d2h_bytes")]
+        ratio = f"{row['seconds'] / auto:.2f}" if auto else ""
+        resident = f"{row['seconds'] / case['ample_resident_s']:.2f}"
+        rows.append((row["setting"], ratio, resident, *shares, "yes" if row["same_picture"] else "no"))
+    heads = ("setting", "time / ours, auto", "time / resident in ample memory", "peak", "pinned", "to the device")
+    return grid((*heads, "to the host", "same picture"), rows)
