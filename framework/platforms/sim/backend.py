@@ -69,8 +69,9 @@ def _empty(
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
     raw = torch.empty(size, dtype=dtype, memory_format=memory_format or torch.contiguous_format, device="cpu")
+    tensor = fresh(raw, device_of(device))  # first: what the device refuses should not take the host's memory
     poison(raw)
-    return fresh(raw, device_of(device))
+    return tensor
 
 
 def _empty_strided(
@@ -83,8 +84,9 @@ def _empty_strided(
     pin_memory: Any = None,
 ) -> torch.Tensor:
     raw = torch.empty_strided(size, stride, dtype=dtype, device="cpu")
+    tensor = fresh(raw, device_of(device))  # first: what the device refuses should not take the host's memory
     poison(raw)
-    return fresh(raw, device_of(device))
+    return tensor
 
 
 def _copy_from(src: torch.Tensor, dst: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
