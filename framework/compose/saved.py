@@ -12,6 +12,7 @@ from framework.compose.yaml_file import dotted
 from framework.errors import ConfigError, Origin
 
 SHOWN = "the saved config"
+FIRST = f"{SHOWN}, first set at "
 _LAYERS = frozenset({USER, PRESET, PIPELINE, DEFAULT})
 
 
@@ -50,7 +51,8 @@ def _trace_saved(provenance: Provenance, data: Mapping[str, Any], origins: Mappi
         key = dotted(path)
         known = origins.get(key)
         layer = known.layer if known is not None and known.layer in _LAYERS else _layer_of(key)
-        where = f"{SHOWN}, first set at {known.where}" if known is not None and known.where else SHOWN
+        first = known.where.removeprefix(FIRST) if known is not None else ""  # of a config that was saved before
+        where = f"{FIRST}{first}" if first else SHOWN
         provenance.put(path, value, Origin(layer, where))
 
 

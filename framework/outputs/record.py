@@ -1,6 +1,7 @@
 """Keeps record.json, schema 1: everything needed to understand, repeat and check one run. No torch."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,14 +29,14 @@ class RecordSink:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         spec: RunSpec,
         measure_memory: Callable[[], Mapping[str, int]] = host_memory,
         earlier: Mapping[str, Any] | None = None,
     ) -> None:
-        """`earlier` is the record of the run that is continued here."""
-        self.path = folder / FILE_NAME
-        self._folder = folder
+        """`folder` None: nothing is written. `earlier` is the record of the run that is continued here."""
+        self.path = (folder or Path()) / FILE_NAME
+        self._folder, self._is_kept = folder or Path(), folder is not None
         self._measure_memory = measure_memory
         self._requests: dict[int, dict[str, Any]] = {}
         self._record = _new_record(spec)
@@ -93,6 +94,11 @@ class RecordSink:
     def finished(self) -> bool:
         """Whether the record says how the run ended."""
         return self._record["ended"] is not None
+
+    def content(self) -> dict[str, Any]:
+        """Return the record as it is now, a copy of plain data."""
+        content: dict[str, Any] = json.loads(to_json(self._current()))
+        return content
 
     def finish(self, status: str, error: str | None = None) -> None:
         """Close the record; for a run that ends without `RunFinished`, such as one refused before it starts."""
@@ -163,11 +169,16 @@ class RecordSink:
         path = Path(text)
         return path.relative_to(self._folder).as_posix() if path.is_relative_to(self._folder) else text
 
-    def _write(self) -> None:
+    def _current(self) -> dict[str, Any]:
         self._record["requests"] = [self._requests[index] for index in sorted(self._requests)]
+        return self._record
+
+    def _write(self) -> None:
+        if not self._is_kept:
+            return
         try:
             with atomic_path(self.path) as partial:
-                partial.write_text(to_json(self._record, indent=1) + "\n", encoding="utf-8", newline="\n")
+                partial.write_text(to_json(self._current(), indent=1) + "\n", encoding="utf-8", newline="\n")
         except OSError as error:
             raise OutputError(f"cannot write {self.path}: {error}") from error
 

@@ -7,14 +7,15 @@ from typing import Any
 from framework.spec import Placement, RunSpec
 
 
-def load_key(spec: RunSpec) -> str:
+def load_key(spec: RunSpec, placed: bool = True) -> str:
     """Return text that is equal for runs whose weights are the same, stored alike, and in the same places.
 
-    Adapters are not in it: they are merged and undone to the bit between runs.
+    `placed` False: places do not count, for whoever moves weights. Adapters are not in it: they are merged and undone
+    to the bit between runs.
     """
     pipeline = spec.config.get("pipeline") or {}
     parts = {key: value for key, value in pipeline.items() if key not in ("defaults", "args")}
-    placements = {name: _placed(placement) for name, placement in spec.placements.items()}
+    placements = {name: _placed(placement) for name, placement in spec.placements.items() if placed}
     kept: list[Any] = [pipeline.get("model"), parts, spec.device, spec.config.get("hardware")]
     kept += [repr(spec.numerics), repr(spec.budget), placements]
     return json.dumps(kept, sort_keys=True, default=str)

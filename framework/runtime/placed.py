@@ -6,6 +6,7 @@ They are built before the first request and outside inference mode: weights made
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -94,12 +95,19 @@ class Placed:
         self.forget(name)
         self._placements[name] = placement
 
-    def change(self, placements: Mapping[str, Placement]) -> None:
-        """Take another plan. What stays as it was is left alone; the rest is built again at its next use."""
+    def change(self, placements: Mapping[str, Placement], ring_names: Mapping[str, str] | None = None) -> None:
+        """Take another plan. What stays as it was is left alone; the rest is built again at its next use.
+
+        `ring_names` are those of the new plan; None leaves them. Host tiers stay those of the first plan.
+        """
+        before = self.resources.ring_names
+        rings = before if ring_names is None else ring_names
         for component in list(self._built):
             after = placements.get(component) or Placement(component=component, group=None, mode=RESIDENT)
-            if _choice(after) != _choice(self.placement(component)):
+            same_ring = before.get(component) == rings.get(component)
+            if not same_ring or _choice(after) != _choice(self.placement(component)):
                 self.forget(component)
+        self.resources = replace(self.resources, ring_names=dict(rings))
         self._placements = dict(placements)
 
     def close(self) -> None:

@@ -37,6 +37,12 @@ def make_placed(
     return Placed(placements, resources, capped=budgets.device is not None)
 
 
+def move(placed: Placed, pipeline: PipelineSpec, graph: Graph, placements: Mapping[str, Placement]) -> None:
+    """Let loaded components follow other placements; what stays as it was is left alone."""
+    groups = {name: component.group for name, component in pipeline.components.items()}
+    placed.change(placements, ring_names(graph, placements, groups))
+
+
 def effective_placements(
     placements: Mapping[str, Placement], components: frozenset[str], device_type: str, events: EventBus
 ) -> dict[str, Placement]:

@@ -25,7 +25,7 @@ from framework.runtime.determinism import prepared_environment
 from framework.runtime.events import EventBus, Note, PlanMade, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
 from framework.runtime.numerics import denoisers_of, refuse_incapable, run_numerics
-from framework.runtime.placing import effective_placements, make_placed, reads_of
+from framework.runtime.placing import effective_placements, make_placed, move, place_all, reads_of
 from framework.runtime.scheduler import RunResult, run_requests
 from framework.runtime.step_cache import StepCaches
 from framework.runtime.warm import Loaded, Warm
@@ -47,19 +47,21 @@ def execute(
     warm: Warm | None = None,
     tracer: Watch | None = None,
     artifacts: Artifacts | None = None,
+    serve: bool = True,
 ) -> RunResult:
     """Check, load and run `spec`; the last event is always `RunFinished`.
 
-    `warm` keeps the weights for the next run that it is given to. SIGINT and SIGTERM end the run as `Interrupted`
-    within two seconds. `tracer`, already subscribed, sees its platform and components. `artifacts` keep what a later
-    process could go on from, and say where each request begins. Raises whatever ended the run.
+    `warm` keeps the weights for the next run that it is given to; `serve` False: only load them. SIGINT and SIGTERM end
+    the run as `Interrupted` within two seconds. `tracer`, already subscribed, sees its platform and components.
+    `artifacts` keep what a later process could go on from, and say where each request begins. Raises whatever ended
+    the run.
     """
     started = time.perf_counter()
     status, message = "failed", None
     gc.freeze()  # what is here already, all of diffusers, need not be searched at the end
     try:
         with interruptible(interrupts) as chosen:
-            result = _execute(spec, graph, events, writer, chosen, keep, warm, tracer, artifacts)
+            result = _execute(spec, graph, events, writer, chosen, keep, warm, tracer, artifacts, serve)
         status = "done"
         return result
     except (Interrupted, KeyboardInterrupt) as error:
@@ -73,7 +75,7 @@ def execute(
         raise
     finally:
         if warm is not None and status != "done":
-            warm.forget()
+            warm.broke_off(status)
         gc.collect()  # hooked modules are cycles, and the next run in this process needs their memory
         gc.unfreeze()
         events.emit(RunFinished(status, time.perf_counter() - started, message))
@@ -89,6 +91,7 @@ def _execute(
     warm: Warm | None,
     tracer: Watch | None,
     artifacts: Artifacts | None,
+    serve: bool,
 ) -> RunResult:
     check_requests(spec.pipeline, spec.requests, spec.provenance)
     if warm is not None and tracer is not None:
@@ -109,10 +112,15 @@ def _execute(
             loaded = _load(spec, graph, placements, events, interrupts, platform, budgets)
         else:
             loaded = kept
-            events.emit(Note("the weights are those of the run before, where they were"))
+            move(loaded.placed, spec.pipeline, graph, placements)
+            events.emit(Note("the weights are those of the run before"))
         if again is not None and spec.plan is not None:
             events.emit(PlanMade(spec.plan, tuple(asdict(placement) for placement in spec.placements.values())))
-        result = _run_loaded(spec, graph, events, writer, interrupts, keep, loaded, tracer, artifacts)
+        if serve:
+            result = _run_loaded(spec, graph, events, writer, interrupts, keep, loaded, tracer, artifacts)
+        else:
+            place_all(loaded.placed, loaded.store, graph)
+            result = RunResult(())
     if warm is not None and tracer is None:
         warm.keep(asked, spec, loaded)
     return result

@@ -27,9 +27,14 @@ class Loaded:
 
 
 class Warm:
-    """Keeps what the last run loaded, for the next one of the same load key; anything else is given up first."""
+    """Keeps what the last run loaded, for the next one of the same load key; anything else is given up first.
 
-    def __init__(self) -> None:
+    `moves`: other placements are no reason to load anew, for weights are moved; and a run that was interrupted or
+    refused leaves them.
+    """
+
+    def __init__(self, moves: bool = False) -> None:
+        self._moves = moves
         self._key: str | None = None
         self._loaded: Loaded | None = None
         self._asked: tuple[object, ...] | None = None
@@ -45,13 +50,13 @@ class Warm:
         if _asked(spec) == self._asked:
             then = self._decided
             return replace(spec, placements=then.placements, numerics=then.numerics, plan=then.plan, planned=False)
-        if self._loaded.platform.kind not in STATIC:
+        if self._loaded.platform.kind not in STATIC and (spec.planned or not self._moves):
             self.close()
         return None
 
     def find(self, spec: RunSpec) -> Loaded | None:
         """Return what is loaded for the decided `spec`; where that is nothing, whatever is loaded is given up."""
-        if self._loaded is not None and can_be_kept(spec) and load_key(spec) == self._key:
+        if self._loaded is not None and can_be_kept(spec) and self._key_of(spec) == self._key:
             return self._loaded
         self.close()
         return None
@@ -59,7 +64,7 @@ class Warm:
     def keep(self, asked: RunSpec, spec: RunSpec, loaded: Loaded) -> None:
         """Have `loaded` ready for the next run of the load key of `spec`, to which `asked` was decided."""
         if can_be_kept(spec):
-            self._key, self._loaded = load_key(spec), loaded
+            self._key, self._loaded = self._key_of(spec), loaded
             self._asked, self._decided = _asked(asked), spec
 
     def close(self) -> None:
@@ -72,9 +77,22 @@ class Warm:
         gc.collect()
         platform.release_cache()
 
+    def broke_off(self, status: str) -> None:
+        """A run ended as `status` says; one that failed leaves its weights in whatever state they are."""
+        if not (self._moves and status in ("interrupted", "refused")):
+            self.forget()
+
+    @property
+    def loaded(self) -> Loaded | None:
+        """What is kept now."""
+        return self._loaded
+
     def forget(self) -> None:
         """Keep nothing of a run that failed, in whatever state it is."""
         self._key = self._loaded = self._asked = self._decided = None
+
+    def _key_of(self, spec: RunSpec) -> str:
+        return load_key(spec, placed=not self._moves)
 
 
 def _asked(spec: RunSpec) -> tuple[object, ...]:
