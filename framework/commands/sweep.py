@@ -1,4 +1,4 @@
-"""`sweep` and `run -m`: many runs from one command, on all devices of the machine. No torch."""
+"""`sweep` and `run -m`: many runs from one command, on all devices of a machine or a cluster. No torch."""
 
 import sys
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from framework.sweep.compose_jobs import report, values_shown
 from framework.sweep.conduct import Outcome, conduct, find_folder
 from framework.sweep.manifest import KEY, Manifest, is_running, read_manifest
 from framework.sweep.plan import SweepPlan, plan_resume, plan_sweep
+from framework.sweep.ray_cluster import disconnect, is_connected
 from framework.sweep.results import REFUSED_CODE, counts, exit_code
 from framework.sweep.show import find_watcher
 from framework.sweep.state import FAILED, INTERRUPTED, PENDING, REFUSED, RUNNING, State, read_state_named
@@ -44,6 +45,15 @@ def main(overrides: list[str], flags: Flags) -> int:
     manifest = read_manifest(folder) if folder is not None else None
     if flags.status:
         return _status(folder, manifest)
+    before = is_connected()
+    try:
+        return _sweep(overrides, flags, manifest)
+    finally:
+        if not before:
+            disconnect()
+
+
+def _sweep(overrides: list[str], flags: Flags, manifest: Manifest | None) -> int:
     say = _say(flags)
     prepare = _prepare(flags, say)
     if manifest is not None and not overrides and not flags.prompts:

@@ -10,6 +10,7 @@ from framework.compose.overrides import Override, read_overrides
 from framework.compose.provenance import USER
 from framework.compose.repeats import refuse_repeats
 from framework.errors import ConfigError, FrameworkError, Origin, Problem
+from framework.platforms.hardware import as_mapping, load_hardware
 from framework.spec import RunSpec
 from framework.sweep.devices import Device
 from framework.sweep.fit import Sizes, refusal_of
@@ -19,7 +20,7 @@ from framework.sweep.job import Job, content_of, identity_of, identity_of_words,
 if TYPE_CHECKING:
     from framework.compose.hydra_compose import Composition
 
-SIM, NONE, CUDA = "sim", "none", "cuda"
+AUTO, SIM, NONE, CUDA = "auto", "sim", "none", "cuda"
 Prepare = Callable[[RunSpec], None]
 """Gets what a job needs onto this machine; raises `FrameworkError` where that cannot be."""
 
@@ -150,7 +151,17 @@ def _weighed(job: Job, slots: Slots, sizes: Sizes, prepare: Prepare) -> Job:
         prepare(job.spec)
     except FrameworkError as error:
         return replace(job, refusal=str(error))
-    return replace(job, refusal=refusal_of(job.spec, slots.jobs_per_device, sizes))
+    refusals = {card: _refusal_on(card, job.spec, slots, sizes) for card in {own.card for own in slots.devices}}
+    unfit = frozenset(card for card, refusal in refusals.items() if refusal is not None)
+    return replace(job, unfit=unfit, refusal=next(iter(refusals.values())) if len(unfit) == len(refusals) else None)
+
+
+def _refusal_on(card: str | None, spec: RunSpec, slots: Slots, sizes: Sizes) -> str | None:
+    """Why a job cannot run on a card, where it does not say itself for what card it is."""
+    if card is not None and (spec.config.get("hardware") or {}).get("name", AUTO) == AUTO:
+        spec = replace(spec, config={**spec.config, "hardware": as_mapping(load_hardware(card))})
+    refusal = refusal_of(spec, slots.jobs_per_device, sizes)
+    return refusal if refusal is None or card is None else f"on {card}: {refusal}"
 
 
 def report(jobs: Sequence[Job]) -> list[str]:

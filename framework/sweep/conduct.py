@@ -10,11 +10,12 @@ from framework.outputs.folder import check_free_space, claim_folder
 from framework.outputs.frames import needed_bytes
 from framework.report.sweep_page import write_sweep_report
 from framework.spec import OutputSpec
-from framework.sweep.engine import LocalEngine, Watcher, places_of
+from framework.sweep.engine import Engine, Host, LocalHost, Watcher, places_of
 from framework.sweep.job import Job
 from framework.sweep.manifest import FILE_NAME, KEY, Manifest, locked, read_manifest, write_manifest
 from framework.sweep.plan import SweepPlan
 from framework.sweep.results import write_results
+from framework.sweep.settings import RAY
 from framework.sweep.state import DONE, PENDING, REFUSED, State, is_done, read_state, write_state
 from framework.sweep.summary import sweep_data
 
@@ -114,9 +115,17 @@ def _run(
     places = places_of(plan.devices, plan.settings.jobs_per_device)
     placed = [replace(job, parcel=_placed(job, folder)) for job in jobs]
     try:
-        return LocalEngine(folder, plan.settings, places, states, watcher, plan.plugins).run(placed)
+        return Engine(folder, plan.settings, places, states, watcher, _host(plan)).run(placed)
     finally:
         watcher.close()
+
+
+def _host(plan: SweepPlan) -> Host:
+    if plan.settings.engine == RAY:
+        from framework.sweep.ray_cluster import Cluster
+
+        return Cluster(plan.settings.ray, plan.plugins)
+    return LocalHost(plan.plugins)
 
 
 def _placed(job: Job, folder: Path) -> dict[str, Any]:

@@ -24,13 +24,17 @@ _COUNTED = re.compile(r"(sim|none):(\d+)")
 class Device:
     """One device, or for `none` one place on the processor. `index` is what this process calls it.
 
-    `environment` shows a worker this device alone; `label` is what tables say.
+    `environment` shows a worker this device alone; `label` is what tables say. In a cluster `node` is where it is,
+    `card` the profile of its card where that is known, and `resources` are what the node calls it.
     """
 
     kind: str  # cuda, sim or none
     index: int
     label: str
     environment: Mapping[str, str]
+    node: str | None = None
+    card: str | None = None
+    resources: tuple[str, ...] = ()
 
 
 def find_devices(
@@ -39,15 +43,13 @@ def find_devices(
     """Return the devices that `wanted` names. Raises `ConfigError` for one that is not there, and for none at all."""
     own = os.environ if environ is None else environ
     text = ",".join(str(part) for part in wanted) if isinstance(wanted, list | tuple) else str(wanted).strip()
-    counted = _COUNTED.fullmatch(text)
-    if counted is not None:
-        count = int(counted[2])
-        if not 1 <= count <= 1024:
-            raise ConfigError.of(KEY, f"'{text}' is no sensible number of devices", hint=HINT)
-        return _simulated(count, own) if counted[1] == "sim" else [_place(index) for index in range(count)]
+    found = counted(text)
+    if found is not None:
+        kind, count = found
+        return _simulated(count, own) if kind == "sim" else [place_on_processor(index) for index in range(count)]
     seen = visible_gpus(own, dev)
     if text == "auto":
-        return [_gpu(index, token, own) for index, token in enumerate(seen)] or [_place(0)]
+        return [_gpu(index, token, own) for index, token in enumerate(seen)] or [place_on_processor(0)]
     if isinstance(wanted, int):
         numbers = list(range(wanted))
     else:
@@ -61,6 +63,16 @@ def find_devices(
         has = f"{len(seen)} of them, counted from 0" if seen else "none"
         raise ConfigError.of(KEY, f"{reason}: this process sees {has}", hint=HINT)
     return [_gpu(number, seen[number], own) for number in numbers]
+
+
+def counted(text: str) -> tuple[str, int] | None:
+    """Return kind and number of `sim:4` or `none:2`, None for any other text. Raises `ConfigError`."""
+    match = _COUNTED.fullmatch(text)
+    if match is None:
+        return None
+    if not 1 <= int(match[2]) <= 1024:
+        raise ConfigError.of(KEY, f"'{text}' is no sensible number of devices", hint=HINT)
+    return match[1], int(match[2])
 
 
 def visible_gpus(environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
@@ -100,8 +112,15 @@ def _simulated(count: int, environ: Mapping[str, str]) -> list[Device]:
     seen = _listed(environ[SIM_VARIABLE]) if SIM_VARIABLE in environ else [str(index) for index in range(count)]
     if count > len(seen):
         raise ConfigError.of(KEY, f"there is no device {len(seen)}: {SIM_VARIABLE} shows {len(seen)} of them")
-    return [Device("sim", index, f"sim:{token}", {SIM_VARIABLE: token}) for index, token in enumerate(seen[:count])]
+    return [simulated(index, token) for index, token in enumerate(seen[:count])]
 
 
-def _place(index: int) -> Device:
+def simulated(index: int, token: str | None = None) -> Device:
+    """A simulated device; `token` is its number on the machine."""
+    number = str(index) if token is None else token
+    return Device("sim", index, f"sim:{number}", {SIM_VARIABLE: number})
+
+
+def place_on_processor(index: int) -> Device:
+    """One place without a device of its own."""
     return Device("none", index, f"none:{index}", {CUDA_VARIABLE: "", HIP_VARIABLE: ""})

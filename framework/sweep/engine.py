@@ -1,4 +1,4 @@
-"""Runs jobs on worker processes, one for each place on a device; one job's failure never ends another. No torch."""
+"""Runs jobs on workers, one for each place on a device; one job's failure never ends another. No torch."""
 
 import selectors
 import signal
@@ -12,14 +12,60 @@ from typing import Any, Protocol
 
 from framework.sweep.devices import Device
 from framework.sweep.job import Job
-from framework.sweep.process import WorkerProcess, describe_end
+from framework.sweep.process import End, WorkerProcess
 from framework.sweep.settings import FRESH, SweepSettings
-from framework.sweep.state import DONE, FAILED, INTERRUPTED, State, begin_attempt, end_attempt, left_to_go_on
+from framework.sweep.state import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    State,
+    begin_attempt,
+    end_attempt,
+    left_to_go_on,
+    write_state,
+)
 
 TICK_S = 0.2
 GRACE_S = 10.0  # for running jobs to close their records after an interrupt
 LOGS = "workers"  # what workers print between jobs
 START_LIMIT_S = 600.0  # for a worker to import its libraries
+REST_S = 30.0  # for a cluster to find out whether a node whose worker was lost is there
+
+
+class Worker(Protocol):
+    """A process that runs one job after another, here or on a node; see `framework.sweep.process`."""
+
+    ready: bool
+    load_key: str | None
+
+    def fileno(self) -> int: ...
+    def send(self, message: Mapping[str, Any]) -> None: ...
+    def read(self) -> tuple[list[dict[str, Any]], bool]: ...
+    def interrupt(self) -> None: ...
+    def kill(self) -> int: ...
+    def kill_without_waiting(self) -> None: ...
+    def close(self) -> int: ...
+    def end(self) -> End: ...
+
+
+class Host(Protocol):
+    """Where workers come from."""
+
+    def hire(self, device: Device, log: Path, share: int) -> Worker: ...
+    def is_there(self, device: Device) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalHost:
+    """This machine."""
+
+    plugins: Sequence[str] = ()
+
+    def hire(self, device: Device, log: Path, share: int) -> Worker:
+        return WorkerProcess(device, log, self.plugins)
+
+    def is_there(self, device: Device) -> bool:
+        return True
 
 
 class Watcher(Protocol):
@@ -34,29 +80,36 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class Place:
-    """One place on a device: at most one worker, at most one job."""
+    """One place on a device: at most one worker, at most one job.
+
+    `rests_until` is set where its node may be gone; `gone` once that is known.
+    """
 
     number: int
     device: Device
-    worker: WorkerProcess | None = None
+    worker: Worker | None = None
     job: Job | None = None
     message: Mapping[str, Any] | None = None  # for a worker that is not ready to read it
     since: float = 0.0
+    rests_until: float = 0.0
+    gone: bool = False
 
     def takes(self, job: Job) -> bool:
-        return job.device_index in (None, self.device.index)
+        """Whether the job may run here: on its own device, and on a card that its plan fits."""
+        return not self.gone and job.device_index in (None, self.device.index) and self.device.card not in job.unfit
 
 
 @dataclass(slots=True)
-class LocalEngine:
-    """The queue of one machine. `states` are by job name; each change is written to the job's folder at once."""
+class Engine:
+    """The queue of a sweep. `states` are by job name; each change is written to the job's folder at once."""
 
     folder: Path
     settings: SweepSettings
     places: Sequence[Place]
     states: Mapping[str, State]
     watcher: Watcher
-    plugins: Sequence[str] = ()
+    host: Host = field(default_factory=LocalHost)
+    _moved: set[str] = field(default_factory=set)
     _waiting: list[Job] = field(default_factory=list)
     _tries: dict[str, int] = field(default_factory=dict)
     _failures: int = 0
@@ -86,11 +139,28 @@ class LocalEngine:
         if stop is not None and self._failures >= stop:
             self._waiting.clear()
         for place in self.places:
-            if place.job is None:
+            if place.job is None and self._is_usable(place):
                 job = self._next_for(place)
                 if job is not None:
                     self._start(place, job)
+        self._fail_stranded()
         return bool(self._waiting)
+
+    def _is_usable(self, place: Place) -> bool:
+        """A place whose worker was lost with its node is left alone until it is known whether the node is there."""
+        if place.rests_until and time.monotonic() >= place.rests_until:
+            place.rests_until, place.gone = 0.0, not self.host.is_there(place.device)
+        return not place.rests_until and not place.gone
+
+    def _fail_stranded(self) -> None:
+        """Jobs that no place is left for have failed."""
+        for job in [job for job in self._waiting if not any(place.takes(job) for place in self.places)]:
+            self._waiting.remove(job)
+            state = self.states[job.name]
+            state.status, state.error = FAILED, "no device is left that this job could run on"
+            write_state(self.folder, state)
+            self._failures += 1
+            self.watcher.ended(job, state, False)
 
     def _next_for(self, place: Place) -> Job | None:
         """A job whose weights the place has, else one whose weights no other place has, else the first."""
@@ -115,7 +185,11 @@ class LocalEngine:
         assert job.parcel is not None
         earlier = left_to_go_on(self.folder, state, job)
         message: dict[str, Any] = {"op": "run", "job": job.name, "folder": str(folder), "device": place.device.label}
-        message |= {"words": list(job.words), "earlier": str(earlier) if earlier is not None else None}
+        message |= {
+            "card": place.device.card,
+            "words": list(job.words),
+            "earlier": str(earlier) if earlier is not None else None,
+        }
         place.message = {**message, "parcel": job.parcel}
         self._send(place)
 
@@ -125,10 +199,11 @@ class LocalEngine:
             place.worker.send(place.message)
             place.message = None
 
-    def _hire(self, place: Place) -> WorkerProcess:
+    def _hire(self, place: Place) -> Worker:
         logs = self.folder / LOGS
         logs.mkdir(exist_ok=True)
-        worker = WorkerProcess(place.device, logs / f"{place.number}.txt", self.plugins)
+        share = sum(other.device == place.device for other in self.places)
+        worker = self.host.hire(place.device, logs / f"{place.number}.txt", share)
         self._selector.register(worker, selectors.EVENT_READ, place)
         return worker
 
@@ -179,23 +254,42 @@ class LocalEngine:
             self._end(place, FAILED, reason, took, code)
 
     def _lost(self, place: Place) -> None:
-        """The worker of a place is gone; so is the job it had."""
+        """The worker of a place is gone; so is the job it had. A job that a node took with it runs elsewhere, once."""
         assert place.worker is not None
         took = time.monotonic() - place.since
         self._selector.unregister(place.worker)
-        code, ready = place.worker.wait(), place.worker.ready
+        ended, ready = place.worker.end(), place.worker.ready
         place.worker = None
-        if place.job is not None:
-            status = INTERRUPTED if self._stopping else FAILED
-            reason = describe_end(code) + ("" if ready else f"; see {self.folder / LOGS / f'{place.number}.txt'}")
-            self._end(place, status, "interrupted" if self._stopping else reason, took, code)
+        if ended.node_lost:
+            place.rests_until = time.monotonic() + REST_S
+        if place.job is None:
+            return
+        if self._stopping:
+            self._end(place, INTERRUPTED, "interrupted", took, ended.exit_code)
+        elif ended.node_lost and place.job.name not in self._moved:
+            self._moved.add(place.job.name)
+            self._tries[place.job.name] -= 1
+            self._end(place, INTERRUPTED, ended.reason, took, elsewhere=True)
+        else:
+            where = "" if ready or ended.node_lost else f"; see {self.folder / LOGS / f'{place.number}.txt'}"
+            self._end(place, FAILED, ended.reason + where, took, ended.exit_code)
 
-    def _end(self, place: Place, status: str, error: str | None, seconds: float, code: int | None = None) -> None:
+    def _end(
+        self,
+        place: Place,
+        status: str,
+        error: str | None,
+        seconds: float,
+        code: int | None = None,
+        *,
+        elsewhere: bool = False,
+    ) -> None:
         job, place.job, place.message = place.job, None, None
         assert job is not None
         state = self.states[job.name]
         end_attempt(self.folder, state, status, error, seconds, code)
-        again = status == FAILED and self._tries[job.name] <= self.settings.retries and not self._stopping
+        failed = status == FAILED and not self._stopping
+        again = elsewhere or (failed and self._tries[job.name] <= self.settings.retries)
         if again:
             self._waiting.append(job)
         elif status == FAILED:

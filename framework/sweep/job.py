@@ -21,7 +21,7 @@ class Job:
 
     `identity` tells it apart from every other job, `content` from every other picture (no device in it). `refusal` says
     why it is not run; `parcel` is None where it could not even be composed. Jobs of one `load_key` share weights.
-    `device_index` binds it to one device of those that this process sees.
+    `device_index` binds it to one device of those that this process sees; `unfit` are cards too small for its plan.
     """
 
     number: int
@@ -34,6 +34,7 @@ class Job:
     refusal: str | None = None
     parcel: Mapping[str, Any] | None = None
     spec: RunSpec | None = None
+    unfit: frozenset[str | None] = frozenset()
 
     @property
     def name(self) -> str:

@@ -18,9 +18,10 @@ from framework.sweep.grid import Assignment, Grid
 from framework.sweep.job import Job
 from framework.sweep.manifest import KEY, Manifest
 from framework.sweep.preset import read_grid, read_group
-from framework.sweep.settings import SweepSettings, read_settings
+from framework.sweep.settings import RAY, SweepSettings, read_settings
 
-REPEATED = ("config_dir", "config_name", "devices", "jobs_per_device", "retries", "fail_fast", "max_failures")
+REPEATED = ("config_dir", "config_name", "devices", "devices_per_job", "jobs_per_device", "retries", "fail_fast",
+            "max_failures", "engine")  # fmt: skip
 """Flags that a resume without words takes over from the start of the sweep, unless it says otherwise."""
 
 
@@ -127,7 +128,17 @@ def _start(words: Sequence[str], flags: Flags) -> _Start:
     composer = Composer(flags)
     group, provenance = read_group(shared, flags, composer.files)
     settings = read_settings(group, flags)
-    return _Start(shared, group, provenance, settings, tuple(find_devices(settings.devices)), composer)
+    return _Start(shared, group, provenance, settings, tuple(_devices(settings)), composer)
+
+
+def _devices(settings: SweepSettings) -> list[Device]:
+    """The devices of this machine, or of the cluster, which is joined here."""
+    if settings.engine != RAY:
+        return find_devices(settings.devices)
+    from framework.sweep.ray_cluster import cluster_devices, connect
+
+    connect(settings.ray)
+    return cluster_devices(settings.devices)
 
 
 def _flags_of(command: Mapping[str, Any], flags: Flags) -> Flags:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,15 @@ READ_BYTES = 1 << 16
 MODULE = "framework.sweep.worker"
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a worker ended by itself; `node_lost`: the machine it was on is gone, so its job is not to blame."""
+
+    reason: str
+    exit_code: int | None
+    node_lost: bool = False
+
+
 class WorkerProcess:
     """A child that runs one job after another on one device.
 
@@ -23,18 +33,18 @@ class WorkerProcess:
     when the parent is gone. What it prints between jobs goes to `log`.
     """
 
-    def __init__(self, device: Device, log: Path, plugins: Sequence[str] = ()) -> None:
+    def __init__(self, device: Device, log: Path, plugins: Sequence[str] = (), module: str | None = None) -> None:
         self.device = device
         self.ready = False
         self.load_key: str | None = None
         self._rest = b""
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", MODULE],
+                [sys.executable, "-P", "-m", module or MODULE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stream,
-                env={**os.environ, **device.environment, "PYTHONPATH": _own_path()},
+                env={**os.environ, **device.environment, "PYTHONPATH": own_path()},
                 start_new_session=True,
             )
         assert self._process.stdout is not None
@@ -95,6 +105,11 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return self.kill()
 
+    def end(self) -> End:
+        """Say how a worker that is gone has ended."""
+        code = self.wait()
+        return End(describe_end(code), code)
+
     def wait(self) -> int:
         """Return the exit code of a worker that is ending; negative: the signal that killed it."""
         return self._finish(self._process.wait())
@@ -111,7 +126,7 @@ class WorkerProcess:
             os.killpg(self._process.pid, number) if number == signal.SIGKILL else self._process.send_signal(number)
 
 
-def _own_path() -> str:
+def own_path() -> str:
     """Where this process finds modules, plugins included; a child must find the same ones."""
     return os.pathsep.join(path or os.getcwd() for path in sys.path)
 

@@ -5,11 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from framework.compose.arguments import Flags
+from framework.compose.budget import read_bound
 from framework.errors import ConfigError, did_you_mean
 
-ENGINES = ("local",)
+LOCAL, RAY = "local", "ray"
+ENGINES = (LOCAL, RAY)
 WARM, FRESH = "warm", "fresh"
 WHERE = "from the command line"
+
+
+@dataclass(frozen=True, slots=True)
+class RaySettings:
+    """The cluster: its `address`, None to start one here, and the host memory that each place asks its node for."""
+
+    address: str | None = None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +37,8 @@ class SweepSettings:
     max_failures: int | None = None
     fail_fast: bool = False
     job_limit_s: float | None = None
-    engine: str = "local"
+    engine: str = LOCAL
+    ray: RaySettings = RaySettings()
 
     @property
     def failures_to_stop(self) -> int | None:
@@ -58,7 +69,21 @@ def read_settings(group: Mapping[str, Any], flags: Flags) -> SweepSettings:
         fail_fast=flags.fail_fast or bool(group.get("fail_fast")),
         job_limit_s=group.get("job_limit_s"),
         engine=engine,
+        ray=_ray(group.get("ray") or {}),
     )
+
+
+def _ray(group: Mapping[str, Any]) -> RaySettings:
+    memory = group.get("memory")
+    if memory is None:
+        return RaySettings(group.get("address"))
+    try:
+        size_bytes = read_bound(memory).size_bytes
+    except ValueError:
+        size_bytes = None
+    if size_bytes is None:
+        raise ConfigError.of("sweep.ray.memory", f"'{memory}' is no amount of memory", hint="write 32GiB")
+    return RaySettings(group.get("address"), size_bytes)
 
 
 def _count(flag: str, said: str | None, written: int | None, least: int) -> int | None:

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from framework.outputs.hashing import config_sha256
 from framework.outputs.read_record import read_record
 from framework.outputs.record import RecordSink
 from framework.outputs.redact import redact
+from framework.platforms.hardware import as_mapping, load_hardware
 from framework.report.lines import LogFile
 from framework.report.watching import Watchers
 from framework.runtime import events
@@ -118,7 +119,8 @@ class Server:
             bus = events.EventBus(log, keeper, Steps(self))
             for note in spec.notes:
                 bus.emit(events.Note(note))
-            self.make(spec, folder, bus, Path(message["earlier"]) if message.get("earlier") else None)
+            earlier = Path(message["earlier"]) if message.get("earlier") else None
+            self.make(_on_card(spec, message.get("card")), folder, bus, earlier)
             return "done", None
         except BaseException as error:  # a job may raise anything, and its worker has to say so
             log.write("".join(traceback.format_exception(error)).rstrip())
@@ -143,6 +145,14 @@ class Server:
             execute(spec, graph, bus, writer, warm=self.warm, tracer=watchers.tracer, artifacts=artifacts)
         finally:
             watchers.finish()
+
+
+def _on_card(spec: RunSpec, card: str | None) -> RunSpec:
+    """A simulated device is the card that its node stands for, where the job does not say another."""
+    own = (spec.config.get("hardware") or {}).get("name", "auto")
+    if card is None or own != "auto" or spec.device.partition(":")[0] != "sim":
+        return spec
+    return replace(spec, config={**spec.config, "hardware": as_mapping(load_hardware(card))})
 
 
 def _hashes(folder: Path) -> dict[Path, str]:

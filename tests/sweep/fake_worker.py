@@ -1,6 +1,7 @@
 """A worker without torch: it keeps a true record of a run that it only pretends, and does what the prompt says.
 
-The prompts `raise`, `exit`, `kill`, `hang`, `stuck` and `memory` end a job as their names say; any other is done.
+The prompts `raise`, `exit`, `kill`, `hang`, `stuck` and `memory` end a job as their names say, `pause` takes a while;
+any other is done at once.
 """
 
 import os
@@ -47,6 +48,8 @@ def misbehave(how: str, check) -> None:  # type: ignore[no-untyped-def]
     if how == "stuck":  # no check and no signal reaches it
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(600)
+    if how == "pause":
+        time.sleep(1.0)
     while how == "hang":
         check()
         time.sleep(0.05)

@@ -15,7 +15,10 @@ from framework.compose.composer import check
 from framework.errors import ConfigError
 from framework.paths import ROOT
 from framework.sweep import compose_jobs as jobs_module
+from framework.sweep import plan as plan_module
 from framework.sweep.compose_jobs import report
+from framework.sweep.devices import Device
+from framework.sweep.engine import places_of
 from framework.sweep.job import unpack
 from framework.sweep.plan import SweepPlan, plan_sweep
 
@@ -123,6 +126,20 @@ def test_a_checkpoint_that_is_not_here_is_weighed_by_its_sheet(monkeypatch: pyte
     assert "the weights that stay on the device (transformer, transformer_2" in str(jobs[1].refusal)
     (job,) = plan("pipeline.model.source=/nowhere/at/all").jobs
     assert "the folder '/nowhere/at/all' does not exist" in str(job.refusal)
+
+
+def test_each_card_of_a_cluster_gets_jobs_whose_plan_fits_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that no card has room for is refused; one that says its card itself is weighed against that."""
+    devices = [Device("sim", number, card, {}, "node", card) for number, card in enumerate(("rtx_3060_12gb", "h200"))]
+    monkeypatch.setattr(plan_module, "_devices", lambda settings: devices)
+    words = ["pipeline=wan2", "prompt=x", "device=sim", "component_residency.dit=layerwise-offload,resident"]
+    small, large = plan(*words).jobs
+    places = places_of(devices, 1)
+    assert [place.takes(small) for place in places] == [True, True]
+    assert [place.takes(large) for place in places] == [False, True]
+    assert large.refusal is None
+    (refused,) = plan(*words[:3], "component_residency.dit=resident", "hardware=rtx_4090").jobs
+    assert "the weights that stay on the device" in str(refused.refusal)
 
 
 def test_nothing_is_fetched_for_a_sweep_before_all_jobs_are_composed() -> None:
