@@ -60,6 +60,7 @@ def lines_of(step: Callable[[], object]) -> list[str]:
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # a sweep (`-m`) asks the driver for its devices otherwise
 
 
 @pytest.fixture(scope="session")
