@@ -4,6 +4,7 @@ They are built before the first request and outside inference mode: weights made
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +21,7 @@ from framework.memory.unpin import is_short
 from framework.registry import STRATEGIES
 from framework.runtime.sharing import MIB, Footprint
 from framework.runtime.strategy import Strategy
-from framework.spec import Placement
+from framework.spec import EMPTY, Placement
 
 RESIDENT = "resident"
 
@@ -29,14 +30,33 @@ class Placed:
     """Builds, finds and gives up strategies. A component without a placement is resident.
 
     `capacity_bytes` is what the device has now, before anything is placed; `capped`: because the user said so.
+    Components in `elsewhere` have a device of their own with resources there, and take nothing of the run's.
     """
 
-    def __init__(self, placements: Mapping[str, Placement], resources: Resources, capped: bool = False) -> None:
+    def __init__(
+        self,
+        placements: Mapping[str, Placement],
+        resources: Resources,
+        capped: bool = False,
+        elsewhere: Mapping[str, Resources] = EMPTY,
+    ) -> None:
         self.resources, self.capped = resources, capped
         self.capacity_bytes = resources.platform.memory().free_bytes
         self._placements = dict(placements)
+        self._elsewhere = dict(elsewhere)
         self._built: dict[str, tuple[nn.Module, Strategy]] = {}
         self._peak_bytes, self._began_s = 0, 0.0
+
+    def resources_of(self, component: str) -> Resources:
+        """Return the resources of the device that `component` computes on."""
+        return self._elsewhere.get(component, self.resources)
+
+    def moved(self) -> Counter[tuple[str, str]]:
+        """Return the bytes that have been copied, by component and direction, to and from all devices."""
+        found: Counter[tuple[str, str]] = Counter(self.resources.courier.moved)
+        for other in {id(other): other for other in self._elsewhere.values()}.values():
+            found.update(other.courier.moved)
+        return found
 
     def placement(self, component: str) -> Placement:
         return self._placements.get(component) or Placement(component=component, group=None, mode=RESIDENT)
@@ -61,7 +81,7 @@ class Placed:
         placement = self.placement(component)
         try:
             with outside_inference():
-                strategy = _build(placement, module, self.resources)
+                strategy = _build(placement, module, self.resources_of(component))
                 self._built[component] = module, strategy
                 _optional(strategy, "place")()
         except torch.OutOfMemoryError as error:
@@ -86,7 +106,7 @@ class Placed:
             with outside_inference():
                 detach = getattr(known[1], "detach", None) or (lambda: known[1].finish_request(False))
                 detach()
-            self.resources.store.release_component(component)
+            self.resources_of(component).store.release_component(component)
             _clear_caches(known[0])
 
     def place_anew(self, placement: Placement) -> None:
@@ -121,7 +141,8 @@ class Placed:
         if not store.ledger.granted_bytes or not is_short(store.memory()):
             return None
         resting = {name: strategy for name, (_, strategy) in self._built.items() if name not in in_use}
-        given = {name: _optional(strategy, "give_back_pins", int)() for name, strategy in resting.items()}
+        with outside_inference():
+            given = {name: _optional(strategy, "give_back_pins", int)() for name, strategy in resting.items()}
         names = ", ".join(name for name, size in given.items() if size)
         if not names:
             return None
@@ -135,9 +156,9 @@ class Placed:
 
         They are made by a first call (rope tables) and stay, so they count as idle from the first request on.
         """
-        device = self.resources.platform.device
         found = {}
         for component, (module, _) in self._built.items():
+            device = self.resources_of(component).platform.device
             loose = {id(tensor): tensor.nbytes for tensor in loose_tensors(module).values() if tensor.device == device}
             if loose:
                 found[component] = sum(loose.values())
@@ -148,6 +169,9 @@ class Placed:
         found = {}
         loose = {} if self.resources.platform.unified else self.loose_bytes()
         for component, (module, strategy) in self._built.items():
+            if component in self._elsewhere:
+                found[component] = Footprint(0, 0)
+                continue
             whole = size_bytes(module)
             used = getattr(strategy, "device_bytes", whole)
             idle = getattr(strategy, "idle_bytes", 0)
@@ -222,6 +246,8 @@ class Placed:
                 )
 
     def share_ring(self, one: str, other: str) -> bool:
+        if self.resources_of(one) is not self.resources_of(other):
+            return False
         names = self.resources.ring_names
         return one in names and names[one] == names.get(other)
 

@@ -28,6 +28,7 @@ from framework.runtime.memory_sample import MemorySampler
 from framework.runtime.placed import RESIDENT, Placed, outside_inference
 from framework.runtime.recovery import Recovery
 from framework.runtime.room import OpenUse, Room
+from framework.runtime.spilling import SpillWatch
 from framework.runtime.store import ComponentStore
 from framework.runtime.strategy import Strategy
 from framework.runtime.timeline import Timeline, UseKey, key_of
@@ -51,7 +52,7 @@ class ResidencyManager:
         self._check = check
         self._step: int | None = None
         self._platform = placed.resources.platform
-        self._sampler = MemorySampler(placed)
+        self._sampler, self._spill = MemorySampler(placed), SpillWatch(placed, events)
         self._request = 0
         self._warmup = False
         self._nodes: tuple[Node, ...] = ()
@@ -106,9 +107,7 @@ class ResidencyManager:
     def finish_step(self, step: int, num_steps: int, num_before_switch: int | None, skipped: int = 0) -> None:
         """Step `step` of `num_steps`, counted from 1, is over; the second phase begins after `num_before_switch`.
 
-        The first `skipped` steps were made by another process.
-
-        Told when the last step of a phase comes, the streamer makes room for the head of the next phase's component,
+        The first `skipped` steps were made by another process. Told when the last step of a phase comes, the streamer makes room for the head of the next phase's component,
         in the first request too: it is in the order of its declared layers then.
         """
         first, last = (0, num_steps)
@@ -119,6 +118,7 @@ class ResidencyManager:
             self._placed.expect_steps(opened.use.component, step - first, last - first)
         self.mark_step(step + 1)
         self._sample()
+        self._relieve_host()
 
     def end_stage(self) -> None:
         """Finish the stage's uses, but hand over those which the next stage declares too; then audit."""
@@ -321,6 +321,7 @@ class ResidencyManager:
     def _sample(self) -> None:
         if self._events.heard:
             self._events.emit(self._sampler.sample(self._request, self._open_components))
+            self._spill.look()
 
     def _end_other_phases(self, use: ComponentUse) -> None:
         """Phases of one stage follow each other: the first call of one ends those before it, but not its own parts."""

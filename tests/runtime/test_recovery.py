@@ -18,6 +18,7 @@ from framework.platforms.sim.world import World
 from framework.runtime import events
 from framework.runtime.artifacts import Artifacts
 from framework.runtime.run import execute
+from framework.runtime.sharing import MIB
 from framework.spec import RecoverSpec
 
 NAMES = ("text_encoder", "transformer", "transformer_2", "vae")
@@ -181,3 +182,37 @@ def test_a_host_that_runs_short_gets_its_pins_back(
     said = next(note for note in run.notes if note.startswith("the host runs short of memory"))
     assert "text_encoder" in said
     run.end()
+
+
+def test_a_driver_that_spills_is_reported_once_with_what_to_write(sim: World, expected: torch.Tensor) -> None:
+    ledger = sim.devices[0].ledger
+    ledger.capacity_bytes, ledger.spills = 10 * MIB, True  # of weights 9, with activations 11
+    run = Watched(sim, "resident")
+    assert torch.equal(run.frames(), expected)
+    (said,) = [note for note in run.notes if note.startswith("the driver spills")]
+    assert "10 MiB were free when the run began" in said
+    assert "budget.device=10MiB" in said
+
+
+def test_what_another_program_gives_back_is_no_spilling() -> None:
+    from framework.platforms.protocol import MemoryFigures
+    from framework.runtime.spilling import SpillWatch
+
+    class Card:
+        unified = False
+        resources = property(lambda self: self)
+        platform = property(lambda self: self)
+        capacity_bytes, peak_bytes, free = 100, 150, 0
+
+        def memory(self) -> MemoryFigures:
+            return MemoryFigures(total_bytes=400, free_bytes=self.free, allocated_bytes=90, peak_bytes=150)
+
+    card: Any = Card()
+    card.free, heard = 200, Recorder()
+    watch = SpillWatch(card, events.EventBus(heard))
+    watch.look()
+    assert not heard.events
+    card.free = 0
+    watch.look()
+    watch.look()
+    assert len(heard.events) == 1

@@ -18,19 +18,23 @@ def round_up(size_bytes: int) -> int:
 
 
 class Ledger:
-    """Live and peak bytes of one device against its capacity. Sizes given to it are whole granules."""
+    """Live and peak bytes of one device against its capacity. Sizes given to it are whole granules.
 
-    __slots__ = ("capacity_bytes", "live_bytes", "name", "num_allocations", "peak_bytes")
+    `spills`: as with a driver that takes from the host what the device lacks, nothing is refused.
+    """
+
+    __slots__ = ("capacity_bytes", "live_bytes", "name", "num_allocations", "peak_bytes", "spills")
 
     def __init__(self, name: str, capacity_bytes: int) -> None:
         self.name = name
         self.capacity_bytes = capacity_bytes
         self.live_bytes = self.peak_bytes = self.num_allocations = 0
+        self.spills = False
 
     def take(self, size_bytes: int) -> None:
         """Book an allocation; raises `SimOOM` where the capacity does not allow it. No bytes always fit."""
         live = self.live_bytes + size_bytes
-        if size_bytes and live > self.capacity_bytes:
+        if size_bytes and live > self.capacity_bytes and not self.spills:
             raise SimOOM(
                 f"{self.name} is out of memory: tried to allocate {size_bytes} bytes with {self.live_bytes} bytes held "
                 f"of {self.capacity_bytes}"
