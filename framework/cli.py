@@ -17,6 +17,7 @@ COMMANDS = {
     "explain": "show where every component lives, and why",
     "verify": "compare a config with everything resident, or with a record, byte by byte",
     "plan": "say whether a run fits, what goes where, and how long it takes",
+    "calibrate": "measure this machine once, for plans that fit it",
     "download": "fetch the files that a run would need",
     "list": "list pipelines, presets, stages, strategies and hardware",
     "show": "show a pipeline's stages and components",

@@ -18,6 +18,7 @@ PLANNED = tuple(
 TORCH_FREE = (
     "framework/*.py",
     *PLANNED,
+    *(f"framework/calibration/{name}.py" for name in ("flags", "learn", "measured", "runs", "store")),
     *(f"framework/{part}/*.py" for part in ("commands", "compose", "outputs", "report", "sweep")),
 )
 ABOVE = {"commands", "cli"}
@@ -36,6 +37,7 @@ PLAIN_READERS = (
 FORBIDDEN = {
     "framework/compose": {"planning", "loading", "memory", "platforms", "runtime", "outputs", "report"},
     "framework/planning": {"compose", "loading", "runtime", "outputs", "report"},
+    "framework/calibration": {"compose", "planning", "loading", "memory", "runtime", "report"},
     "framework/platforms": {"compose", "planning", "loading", "memory", "runtime", "outputs", "report"},
     "framework/loading": {"compose", "outputs", "report"},
     "framework/runtime": {"compose", "outputs", "report"},

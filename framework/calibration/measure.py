@@ -40,6 +40,7 @@ Make: TypeAlias = "Callable[[Bench, int], tuple[float, Kernel]]"
 class Sizes:
     """How much is measured: bytes of a copy, shapes of the kernels, bytes of the file; `little` and `much` are counts.
 
+    Attention and convolutions are measured in `dtype`, what models have on such a device.
     `gate_bytes`: a copy that kernels wait for, so that a host slower than the kernels is not what is measured.
     """
 
@@ -57,6 +58,7 @@ class Sizes:
     much: int = 3
     repeats: int = 5
     gate_bytes: int = 0
+    dtype: torch.dtype = torch.bfloat16
 
 
 SIM = Sizes(  # as little as arithmetic may be and yet take longer than its traffic, on any card
@@ -84,6 +86,7 @@ HOST = Sizes(
     pixels=128,
     launches=2000,
     disk_bytes=256 * MIB,
+    dtype=torch.float32,
 )
 CARD = Sizes(
     copy_bytes=128 * MIB,
@@ -245,14 +248,17 @@ def _copies(bench: Bench) -> dict[str, float | None]:
 def _kernels(bench: Bench) -> dict[str, float | None]:
     """FLOP and bytes a second, at shapes that keep the device busy."""
     sizes = bench.sizes
-    rates: dict[str, float | None] = {}
-    for name, dtype in (("matmul_tflops", torch.bfloat16), ("fp32_tflops", torch.float32)):
-        rates[name] = bench.tflops(partial(_product, sizes.width, dtype), sizes.rows)
-    rates["attention_tflops"] = bench.tflops(partial(_attention, sizes.heads), sizes.tokens)
-    rates["conv_tflops"] = bench.tflops(partial(_convolution, sizes.channels), sizes.pixels)
+    half = bench.tflops(partial(_product, sizes.width, torch.bfloat16), sizes.rows)
+    full = bench.tflops(partial(_product, sizes.width, torch.float32), sizes.rows)
+    as_half = 1.0 if sizes.dtype == torch.bfloat16 else half / full  # a profile has one share of the peak for both
     a, b = bench.tensor(sizes.device_bytes // 2), bench.tensor(sizes.device_bytes // 2)
-    rates["memory_gbps"] = 2 * sizes.device_bytes / bench.kernel_s(lambda: a.copy_(b)) / 1e9
-    return rates
+    return {
+        "matmul_tflops": half,
+        "fp32_tflops": full,
+        "attention_tflops": as_half * bench.tflops(partial(_attention, sizes.heads), sizes.tokens),
+        "conv_tflops": as_half * bench.tflops(partial(_convolution, sizes.channels), sizes.pixels),
+        "memory_gbps": 2 * sizes.device_bytes / bench.kernel_s(lambda: a.copy_(b)) / 1e9,
+    }
 
 
 def _product(width: int, dtype: torch.dtype, bench: Bench, rows: int) -> tuple[float, Kernel]:
@@ -261,12 +267,14 @@ def _product(width: int, dtype: torch.dtype, bench: Bench, rows: int) -> tuple[f
 
 
 def _attention(heads: int, bench: Bench, tokens: int) -> tuple[float, Kernel]:
-    q = bench.tensor(1, heads, tokens, 128)
+    q = bench.tensor(1, heads, tokens, 128, dtype=bench.sizes.dtype)
     return 4.0 * heads * tokens**2 * 128, lambda: scaled_dot_product_attention(q, q, q)
 
 
 def _convolution(channels: int, bench: Bench, pixels: int) -> tuple[float, Kernel]:
-    image, weight = bench.tensor(1, channels, pixels, pixels), bench.tensor(channels, channels, 3, 3)
+    dtype = bench.sizes.dtype
+    image = bench.tensor(1, channels, pixels, pixels, dtype=dtype)
+    weight = bench.tensor(channels, channels, 3, 3, dtype=dtype)
     return 18.0 * (channels * pixels) ** 2, lambda: conv2d(image, weight, padding=1)
 
 

@@ -1,7 +1,8 @@
 """Rates that were measured or learned, and the profile that they make of a shipped one. No torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from framework.platforms.hardware import Efficiency, HardwareProfile
 
@@ -63,6 +64,17 @@ def rates_of_profile(profile: HardwareProfile) -> Measured:
     )
 
 
+def measured_of(rates: Mapping[str, float]) -> Measured:
+    """Return rates by name as what was measured. Raises `TypeError` for a name that is no rate."""
+    values: dict[str, Any] = dict(rates)
+    return Measured(**values)
+
+
+def known_rates(measured: Measured) -> dict[str, float]:
+    """Return the rates that are known, by name."""
+    return {name: value for name in RATES if (value := getattr(measured, name)) is not None}
+
+
 def laid_over(profile: HardwareProfile, measured: Measured, source: str) -> HardwareProfile:
     """Return `profile` with every rate that was measured; sizes and reserves stay.
 
@@ -71,15 +83,16 @@ def laid_over(profile: HardwareProfile, measured: Measured, source: str) -> Hard
     assumed = rates_of_profile(profile)
     found = {name: getattr(measured, name) for name in RATES}
     full = {name: getattr(assumed, name) if value is None else value for name, value in found.items()}
+    single = measured.fp32_tflops
     halves = [full[f"{kind}_tflops"] for kind in ("matmul", "attention", "conv")]
     peak = max(profile.bf16_tflops, *halves)
     shares = Efficiency(**dict(zip(("matmul", "attention", "conv"), (rate / peak for rate in halves), strict=True)))
-    fp8 = profile.fp8_tflops
+    raised, fp8 = peak / profile.bf16_tflops, profile.fp8_tflops
     return replace(
         profile,
         bf16_tflops=peak,
-        fp32_tflops=full["fp32_tflops"] / shares.matmul,
-        fp8_tflops=None if fp8 is None else fp8 * peak / profile.bf16_tflops,
+        fp32_tflops=profile.fp32_tflops * raised if single is None else single / shares.matmul,
+        fp8_tflops=None if fp8 is None else fp8 * raised,
         efficiency=shares,
         source=source,
         **{name: full[name] for name in PLAIN},

@@ -31,7 +31,9 @@ class Flags:
     modes: str | None = _flag("--modes", arity=1, metavar="MODES", text="modes to compare")
     diff: tuple[str, ...] = _flag("--diff", arity=2, metavar="A B", text="compare two configs")
     from_folder: str | None = _flag("--from", arity=1, metavar="FOLDER", text="repeat the run recorded in FOLDER")
-    from_runs: str | None = _flag("--from-runs", arity=1, metavar="FOLDER", text="learn from recorded runs")
+    from_runs: tuple[str, ...] = _flag(
+        "--from-runs", arity=1, repeat=True, metavar="FOLDER", text="learn from recorded runs"
+    )
     resume: str | None = _flag(
         "--resume", arity=1, metavar="FOLDER", text="continue the run in FOLDER from what it kept"
     )

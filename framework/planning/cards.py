@@ -33,6 +33,12 @@ class Card:
     link_generation: int | None = None
     link_width: int | None = None
     unified: bool = False
+    uuid: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells this card from others, of the same kind too where the driver numbers them."""
+        return f"{self.vendor} {self.name} {self.uuid}".strip()
 
 
 def read_cards(run: Run | None = None, drm: Path = DRM, visible: str | None = None) -> tuple[Card, ...]:
@@ -74,7 +80,7 @@ def _visible(rows: list[list[str]], visible: str | None) -> list[list[str]]:
 
 
 def _nvidia_card(row: Sequence[str]) -> Card:
-    _, _, name, total, used, generation, width = row
+    _, uuid, name, total, used, generation, width = row
     return Card(
         vendor="nvidia",
         name=name,
@@ -82,6 +88,7 @@ def _nvidia_card(row: Sequence[str]) -> Card:
         used_bytes=(_number(used) or 0) * MIB,
         link_generation=_number(generation),
         link_width=_number(width),
+        uuid=uuid,
     )
 
 

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
+from framework.calibration.measured import laid_over
+from framework.calibration.store import Calibration, read_calibration
 from framework.errors import ConfigError
 from framework.memory.host_budget import HostMemory, read_host_memory
 from framework.paths import CONF
@@ -26,17 +28,21 @@ _NOISE = frozenset(_NOISE_WORDS.split())
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A profile, and what is to be said about how it came to be, one line each."""
+    """A profile, and what is to be said about how it came to be, one line each.
+
+    `key` is the name under which rates of this device are kept; empty for a machine that is not at hand.
+    """
 
     profile: HardwareProfile
     notes: tuple[str, ...] = ()
+    key: str = ""
 
 
 def resolve_hardware(hardware: Mapping[str, Any] | None, device: str = AUTO) -> Machine:
     """Return the machine that a composed `hardware` group means for `device`.
 
-    A named profile is taken as it is. `auto` (or None) reads the machine at hand; for a simulated device it means the
-    RTX 4090. Raises `ConfigError` for keys that no profile has.
+    A named profile is taken as it is. `auto` (or None) reads the machine at hand, with the rates that `calibrate` has
+    found for it; for a simulated device it means the RTX 4090. Raises `ConfigError` for keys that no profile has.
     """
     if hardware is not None and hardware.get("name") != AUTO:
         return Machine(HardwareProfile.from_mapping(hardware))
@@ -44,23 +50,44 @@ def resolve_hardware(hardware: Mapping[str, Any] | None, device: str = AUTO) -> 
     if device.partition(":")[0] == "sim":
         found = Machine(load_hardware(DEFAULT_SIM_HARDWARE))
     else:
-        found = machine_of(_card(device), read_host_memory())
+        card = card_of(device)
+        found = machine_with(card, read_calibration(key_of(card)))
     return replace(found, profile=_with_own(found.profile, own)) if own else found
 
 
-def machine_of(card: Card | None, host: HostMemory) -> Machine:
-    """Return the profile of a machine with `card` (None: the processor alone) and `host`."""
+def machine_with(card: Card | None, known: Calibration | None = None) -> Machine:
+    """Return the profile of this machine with `card`; see `machine_of`."""
+    return machine_of(card, read_host_memory(), known)
+
+
+def machine_of(card: Card | None, host: HostMemory, known: Calibration | None = None) -> Machine:
+    """Return the profile of a machine with `card` (None: the processor alone) and `host`; `known` are its rates."""
     ram_gib = _round(host.total_bytes / GIB)
     if card is None:
         profile = replace(load_hardware(CPU), memory_gib=ram_gib, host_ram_gib=ram_gib)
-        return Machine(profile, ("no accelerator was found: figures of the processor are assumed",))
+        assumed = Machine(profile, ("no accelerator was found: figures of the processor are assumed",), CPU)
+        return assumed if known is None else _with_rates(assumed, known)
     shipped, notes = _like(card)
     changed = replace(shipped, host_ram_gib=ram_gib, unified=shipped.unified or card.unified)
     if card.memory_bytes:
         changed = replace(changed, memory_gib=_round(card.memory_bytes / GIB))
-    changed, link = _with_link(changed, card)
     changed, busy = _with_others(changed, card)
-    return Machine(changed, tuple(note for note in (*notes, link, busy) if note))
+    if known is not None:
+        return _with_rates(Machine(changed, (busy,) if busy else (), card.key), known)
+    changed, link = _with_link(changed, card)
+    return Machine(changed, tuple(note for note in (*notes, link, busy) if note), card.key)
+
+
+def key_of(card: Card | None) -> str:
+    """Return the name under which rates of a card, or of the processor, are kept."""
+    return CPU if card is None else card.key
+
+
+def link_gbps(card: Card | None) -> float | None:
+    """Return what large pinned copies reach on the best link that card and slot can do; None where nobody says."""
+    if card is None:
+        return None
+    return LANE_GBPS.get(card.link_generation or 0, 0.0) * (card.link_width or 0) * WIRE_SHARE or None
 
 
 @cache
@@ -69,7 +96,7 @@ def shipped_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (CONF / "hardware").glob("*.yaml") if path.stem != AUTO))
 
 
-def _card(device: str) -> Card | None:
+def card_of(device: str) -> Card | None:
     """The card that `device` means. Raises `ConfigError` where there is none of that number."""
     kind, _, number = device.partition(":")
     if kind == CPU:
@@ -118,8 +145,8 @@ def _is_size(part: str) -> bool:
 
 def _with_link(profile: HardwareProfile, card: Card) -> tuple[HardwareProfile, str]:
     """Slow the copies down where the slot gives less than the profile assumes."""
-    rate = LANE_GBPS.get(card.link_generation or 0, 0.0) * (card.link_width or 0) * WIRE_SHARE
-    if profile.unified or not rate or rate > 0.8 * profile.h2d_pinned_gbps:
+    rate = link_gbps(card)
+    if profile.unified or rate is None or rate > 0.8 * profile.h2d_pinned_gbps:
         return profile, ""
     slower = replace(
         profile,
@@ -137,6 +164,13 @@ def _with_others(profile: HardwareProfile, card: Card) -> tuple[HardwareProfile,
     reserve = min(_round(max(profile.reserve_gib, used + CONTEXT_GIB)), profile.memory_gib)
     note = f"the card is busy: {used:.1f} of {profile.memory_gib:g} GiB are taken by others" if used > BUSY_GIB else ""
     return replace(profile, reserve_gib=reserve), note
+
+
+def _with_rates(machine: Machine, known: Calibration) -> Machine:
+    """Lay what was measured over what is assumed; what was wrong with the machine is said again, but who was busy."""
+    lasting = tuple(f"calibrate found a {flag}" for flag in known.flags if not flag.startswith("busy"))
+    profile = laid_over(machine.profile, known.rates, known.source)
+    return Machine(profile, (known.source, *machine.notes, *lasting), machine.key)
 
 
 def _with_own(profile: HardwareProfile, own: Mapping[str, Any]) -> HardwareProfile:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from framework.calibration.measured import known_rates, rates_of_profile
 from framework.planning.clock import MAPPED, PINNED
 from framework.planning.facts import Choice, ComponentSizes, StageForecast
 from framework.planning.host import HostUse, host_use, traffic_tiers
 from framework.planning.plan import Plan
 from framework.planning.problem import LAYERWISE
+from framework.planning.spent import spent
 from framework.planning.streaming import Traffic
 from framework.planning.wishes import placed_by
 from framework.spec import RequestSpec, RunSpec
@@ -26,6 +28,8 @@ def plan_data(plan: Plan) -> dict[str, Any]:
     selection = plan.selection
     return {
         "hardware": plan.machine.profile.name,
+        "device_key": plan.machine.key,
+        "rates": known_rates(rates_of_profile(plan.machine.profile)),
         "device_bytes": problem.device_bytes,
         "available_host_bytes": problem.host_memory.available_bytes,
         "request": _request(plan.request),
@@ -119,6 +123,7 @@ def _stage(plan: Plan, stage: StageForecast, host: HostUse) -> dict[str, Any]:
         "device_peak_bytes": stage.peak_bytes,
         "parts": dict(stage.peak_parts),
         "moved_bytes": stage.moved_bytes,
+        "spent_s": spent(stage, work, plan.problem.make_rates()),
         **{key: sum(one[key] for one in kept) for key in ("host_bytes", "pinned_bytes", "mapped_bytes")},
     }
 
