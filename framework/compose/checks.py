@@ -37,7 +37,7 @@ def cross_problems(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]
     """Yield what does not fit together, and what is refused by name because nothing here could honour it."""
     pipeline = data["pipeline"]
     yield from _backend(pipeline, locate)
-    yield from _components(pipeline, locate)
+    yield from _components(pipeline, str(data.get("device") or "auto").partition(":")[0], locate)
     yield from _sweeping(data, locate)
     yield from _without_counterpart(data, locate)
 
@@ -70,16 +70,18 @@ def _arguments(args: Mapping[str, Any], family: str | None, locate: Locate) -> I
             yield Problem(key, f"family {family} {takes}", locate(key), did_you_mean(name, known))
 
 
-def _components(pipeline: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
+def _components(pipeline: Mapping[str, Any], run_kind: str, locate: Locate) -> Iterator[Problem]:
     for name, component in pipeline["components"].items():
         layers, lengths = (component or {}).get("layers"), (component or {}).get("num_layers")
         if lengths is not None and len(lengths) != len(layers or []):
             key = f"pipeline.components.{name}.num_layers"
             reason = f"{len(lengths)} lengths for {len(layers or [])} entries of `layers`"
             yield Problem(key, reason, locate(key), "give one for each entry")
-        if (component or {}).get("device") is not None:
+        device = (component or {}).get("device")
+        if device is not None and run_kind not in ("auto", device.partition(":")[0]):
             key = f"pipeline.components.{name}.device"
-            yield Problem(key, "not part of this version: all run on the device of the run", locate(key), "use device")
+            reason = f"'{device}' is another kind of device than that of the run, '{run_kind}'"
+            yield Problem(key, reason, locate(key), f"write {run_kind}:1")
 
 
 def _sweeping(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:

@@ -65,8 +65,11 @@ def refuse_before_loading(
     platform: Platform,
     budgets: Budgets,
     quantized: Mapping[str, Quantization] = EMPTY,
+    elsewhere: Mapping[str, Platform] = EMPTY,
 ) -> None:
     """Refuse what the headers alone show to be too large for the device or for `budget.host`.
+
+    Each device holds its own components: those `elsewhere` are weighed against theirs.
 
     Streamed components are counted with nothing here: what their ring needs is known once they are built. Raises
     `PlanError` and what finding a component raises.
@@ -78,9 +81,11 @@ def refuse_before_loading(
     ]
     parts = [part for part in parts if part.is_module]
     modes = {part.name: placements[part.name].mode for part in parts}
-    if not platform.unified:
-        sizes = {part.name: _least(part, modes[part.name]) for part in parts}
-        check_fit(graph, modes, sizes, platform.memory().free_bytes, budgets.device is not None)
+    for one in {id(one): one for one in (platform, *elsewhere.values())}.values():
+        if not one.unified:
+            there = {part.name: elsewhere.get(part.name, platform) is one for part in parts}
+            sizes = {p.name: _least(p, modes[p.name]) if there[p.name] else Footprint(0, 0) for p in parts}
+            check_fit(graph, modes, sizes, one.memory().free_bytes, budgets.device is not None)
     if budgets.host is not None:
         _check_host(parts, modes, platform.kind == "cpu", budgets.host)
 

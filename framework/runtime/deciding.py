@@ -16,6 +16,7 @@ from framework.planning.wishes import settled
 from framework.platforms import kind_of
 from framework.runtime.events import EventBus, Note, PlanMade
 from framework.runtime.expectations import Expectations
+from framework.runtime.own_devices import own_devices, refuse_to_plan
 from framework.spec import Placement, RunSpec
 
 CPU, SIM = "cpu", "sim"
@@ -31,6 +32,10 @@ def decide(spec: RunSpec, graph: Graph, events: EventBus) -> RunSpec:
     kind = kind_of(spec.device)
     if kind == CPU:
         return _all_resident(spec, events)
+    refuse_to_plan(spec, graph)
+    if own_devices(spec, graph):
+        events.emit(Note("no forecast: a plan knows one device"))
+        return spec
     try:
         plan = _plan(spec, graph, kind)
     except FrameworkError as error:

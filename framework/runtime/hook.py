@@ -17,6 +17,8 @@ OnCall = Callable[[str], None]
 OnCast = Callable[[str, torch.dtype], None]
 Around = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """Gets the component, the whole call and its arguments; returns what the caller is to get."""
+Bridge = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""Gets the whole call and its arguments, makes it, and returns what it gave."""
 VAE_ENTRY_POINTS = ("encode", "decode")  # wrapped by `apply_forward_hook` they announce themselves
 ENTRY_POINTS = (*VAE_ENTRY_POINTS, "generate", "get_image_features", "get_text_features")
 """Ways into a module beside its forward, which they may never reach."""
@@ -34,6 +36,7 @@ class ManagedHook:
         self.on_return: OnCall | None = None
         self.on_cast: OnCast | None = None
         self.around: Around | None = None  # decides about a whole call, its announcement included
+        self.bridge: Bridge | None = None  # carries values to another device and back
 
     def init_hook(self, module: nn.Module) -> nn.Module:
         return module
@@ -105,11 +108,16 @@ def _surrounded(call: Callable[..., Any], hook: ManagedHook) -> Callable[..., An
 
     @wraps(call)
     def decide(*args: Any, **kwargs: Any) -> Any:
+        made = call if hook.bridge is None else _bridged(call, hook.bridge)
         if hook.around is None:
-            return call(*args, **kwargs)
-        return hook.around(hook.component, call, args, kwargs)
+            return made(*args, **kwargs)
+        return hook.around(hook.component, made, args, kwargs)
 
     return decide
+
+
+def _bridged(call: Callable[..., Any], bridge: Bridge) -> Callable[..., Any]:
+    return lambda *args, **kwargs: bridge(call, args, kwargs)
 
 
 def _announced(method: Callable[..., Any], module: nn.Module, hook: ManagedHook) -> Callable[..., Any]:

@@ -1,10 +1,11 @@
-"""From a plan to placed components on one device, and what they moved. Imports torch."""
+"""From a plan to placed components on their devices, and what they moved. Imports torch."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from framework.graph import Graph
 from framework.loading.weights import size_bytes
+from framework.memory.courier import STAGING_BYTES, Courier
 from framework.memory.resources import make_resources
 from framework.planning.facts import Budgets
 from framework.platforms.protocol import Platform
@@ -12,7 +13,7 @@ from framework.runtime.events import EventBus, MemoryMeasured, Note
 from framework.runtime.placed import RESIDENT, Placed
 from framework.runtime.sharing import check_fit, ring_names
 from framework.runtime.store import ComponentStore
-from framework.spec import PipelineSpec, Placement, RequestSpec
+from framework.spec import EMPTY, PipelineSpec, Placement, RequestSpec
 
 UNBOUNDED = Budgets()
 
@@ -23,8 +24,12 @@ def make_placed(
     placements: Mapping[str, Placement],
     platform: Platform,
     budgets: Budgets = UNBOUNDED,
+    elsewhere: Mapping[str, Platform] = EMPTY,
 ) -> Placed:
-    """Return the strategies-to-be of a run, with one set of resources for all: copy stream, rings, host budgets."""
+    """Return the strategies-to-be of a run, with one set of resources for all: copy stream, rings, host budgets.
+
+    Components `elsewhere` get a copy stream and rings of their platform, and the same books of host memory.
+    """
     components = pipeline.components.items()
     resources = make_resources(
         platform,
@@ -34,7 +39,13 @@ def make_placed(
         ring_names=ring_names(graph, placements, {name: component.group for name, component in components}),
         tiers={name: placement.tier for name, placement in placements.items() if placement.tier is not None},
     )
-    return Placed(placements, resources, capped=budgets.device is not None)
+    bounded = budgets.pinned is not None or budgets.host is not None
+    staging_bytes = 0 if bounded else STAGING_BYTES  # the budget's staging buffers are booked, and those of one device
+    others = {
+        id(other): replace(resources, courier=Courier(other, staging_bytes), rings={}) for other in elsewhere.values()
+    }
+    own = {name: others[id(other)] for name, other in elsewhere.items()}
+    return Placed(placements, resources, capped=budgets.device is not None, elsewhere=own)
 
 
 def move(placed: Placed, pipeline: PipelineSpec, graph: Graph, placements: Mapping[str, Placement]) -> None:
@@ -78,14 +89,13 @@ class Meter:
     def __init__(self, placed: Placed, request: int) -> None:
         self._placed = placed
         self._platform = placed.resources.platform
-        self._moved = placed.resources.courier.moved
-        self._before = Counter(self._moved)
+        self._before = placed.moved()
         self._request = request
         placed.begin_measuring()
 
     def read(self) -> MemoryMeasured:
         moved: dict[str, dict[str, int]] = {}
-        for (component, direction), size in sorted((self._moved - self._before).items()):
+        for (component, direction), size in sorted((self._placed.moved() - self._before).items()):
             moved.setdefault(component, {})[direction] = size
         if self._platform.unified:
             return MemoryMeasured(self._request, None, moved)

@@ -22,6 +22,7 @@ from framework.runtime.budget import bounded, refuse_before_loading
 from framework.runtime.context import Writer
 from framework.runtime.deciding import decide
 from framework.runtime.determinism import prepared_environment
+from framework.runtime.elsewhere import Bridge, bounded_too, make_elsewhere
 from framework.runtime.events import EventBus, Note, PlanMade, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
 from framework.runtime.numerics import denoisers_of, refuse_incapable, run_numerics
@@ -105,11 +106,15 @@ def _execute(
         platform = tracer.watch(platform)
     events.emit(RunStarted(spec.pipeline.name, len(spec.requests), str(platform.device)))
     interrupts.check()
-    with prepared_environment(spec.numerics.deterministic), bounded(platform, spec.budget) as budgets:
+    elsewhere = make_elsewhere(spec, graph, platform)
+    for name, other in elsewhere.items():
+        events.emit(Note(f"{name} computes on {other.device}"))
+    own_budgets = bounded(platform, spec.budget)
+    with prepared_environment(spec.numerics.deterministic), own_budgets as budgets, bounded_too(elsewhere, spec.budget):
         placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
         refuse_incapable(spec, graph, placements, platform.kind)
         if kept is None:
-            loaded = _load(spec, graph, placements, events, interrupts, platform, budgets)
+            loaded = _load(spec, graph, placements, events, interrupts, platform, budgets, elsewhere)
         else:
             loaded = kept
             move(loaded.placed, spec.pipeline, graph, placements)
@@ -134,9 +139,10 @@ def _load(
     interrupts: Interrupts,
     platform: Platform,
     budgets: Budgets,
+    elsewhere: Mapping[str, Platform],
 ) -> Loaded:
-    refuse_before_loading(spec.pipeline, graph, placements, platform, budgets, spec.numerics.quantize)
-    placed = make_placed(spec.pipeline, graph, placements, platform, budgets)
+    refuse_before_loading(spec.pipeline, graph, placements, platform, budgets, spec.numerics.quantize, elsewhere)
+    placed = make_placed(spec.pipeline, graph, placements, platform, budgets, elsewhere)
     store = load_store(
         spec.pipeline,
         graph,
@@ -148,6 +154,8 @@ def _load(
         uses=reads_of(spec.pipeline, spec.requests),
         quantized=spec.numerics.quantize,
     )
+    for name, other in elsewhere.items():
+        store.put_elsewhere(name, Bridge(platform.device, other.device))
     return Loaded(platform, store, placed, WeightEdits(store, placed))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from framework.runtime.hook import ManagedHook, attach_hook, remove_hook
+from framework.runtime.hook import Bridge, ManagedHook, attach_hook, remove_hook
 from framework.runtime.switches import refuse_pipeline_switches
 
 EDITED = "; edited: "  # between the identity of a component's files and that of what was merged
@@ -37,6 +37,7 @@ class ComponentStore:
         self.device = device
         self._identities = dict(identities)
         self._num_replaced = 0
+        self._bridges: dict[str, Bridge] = {}
         self._views: dict[tuple[Any, frozenset[str]], Any] = {}
         schedulers = (part for part in self.components.values() if hasattr(part, "set_timesteps"))
         self._unused_schedulers = [(part, _state(vars(part))) for part in schedulers]
@@ -45,6 +46,10 @@ class ComponentStore:
             for name, module in self.components.items()
             if isinstance(module, nn.Module)
         }
+
+    def put_elsewhere(self, name: str, bridge: Bridge) -> None:
+        """Have the calls of `name` made on another device, by `bridge`; a module that replaces it too."""
+        self._bridges[name] = self.hooks[name].bridge = bridge
 
     def module(self, name: str) -> nn.Module:
         """Return the managed module called `name`. Raises KeyError for any other name."""
@@ -64,6 +69,7 @@ class ComponentStore:
         """
         before = self.components[name]
         hook = attach_hook(module.eval().requires_grad_(False), name, self.device)
+        hook.bridge = self._bridges.get(name)
         if isinstance(before, nn.Module):
             remove_hook(before)
         self.components[name], self.hooks[name] = module, hook

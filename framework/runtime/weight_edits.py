@@ -112,7 +112,7 @@ class WeightEdits:
             weights, origins = _reach(strategy, module, names)
             _refuse_ties(component, weights, names)
             own = [name for name in names if not _is_origin(weights[name], origins.get(name))]
-            host = self._placed.resources.store.host
+            host = self._placed.resources_of(component).store.host
             host.require(ORIGINALS, component, sum(weights[name].nbytes for name in own), EDIT)
             new = {name: _original(weights[name], origins.get(name)) for name in names - kept.keys()}
             originals = {**kept, **new}
