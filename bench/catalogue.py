@@ -48,6 +48,14 @@ BENCHES: Mapping[str, Bench] = {
         quick=("--layers", "1", "--only", "resident", "layerwise-offload, pinned"),
     ),
     "sweep": Bench("What do warm workers save in a sweep?", tables.sweep, quick=("--jobs", "2", "--runs", "1")),
+    "gpu": Bench(
+        "What does a real GPU say?",
+        tables.gpu,
+        full=("--device", "sim", "--quick"),
+        quick=("--device", "sim", "--quick"),
+        simulated=True,
+        kept=False,
+    ),
     "trace_overhead": Bench("What does tracing cost?", tables.trace_overhead, quick=("--rounds", "1")),
     "events": Bench("What does an event cost?", tables.events),
 }

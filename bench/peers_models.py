@@ -45,9 +45,7 @@ class Model:
 
 def build(model: Model) -> Any:
     """Return the pipeline of `model` with random weights, in eval mode."""
-    tests = str(ROOT / "tests")
-    if tests not in sys.path:
-        sys.path.insert(0, tests)
+    use_tests()
     pipeline = importlib.import_module("tiny_pipelines").build(model.tiny)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -58,6 +56,13 @@ def build(model: Model) -> Any:
             component.eval().requires_grad_(False)
     made.set_progress_bar_config(disable=True)
     return made
+
+
+def use_tests() -> None:
+    """Let the builders of the tests be found."""
+    tests = str(ROOT / "tests")
+    if tests not in sys.path:
+        sys.path.insert(0, tests)
 
 
 def save(model: Model, folder: Path) -> Path:
@@ -89,7 +94,7 @@ def with_memory(profile: HardwareProfile, size_bytes: int) -> HardwareProfile:
     return replace(profile, memory_gib=(size_bytes + 0.5) / GIB, reserve_gib=0.0)
 
 
-def _again(module: Any, **changes: Any) -> Any:
+def again(module: Any, **changes: Any) -> Any:
     """A diffusers or transformers model like `module` with another config."""
     if hasattr(module, "from_config"):
         return type(module).from_config({**module.config, **changes})
@@ -98,15 +103,15 @@ def _again(module: Any, **changes: Any) -> Any:
 
 def _wan(pipeline: Any) -> dict[str, Any]:
     wide = {"num_attention_heads": 2, "attention_head_dim": 32, "ffn_dim": 176, "num_layers": 20, "text_dim": 64}
-    encoder = _again(pipeline.text_encoder, d_model=64, d_kv=16, d_ff=160, num_layers=8)
-    return {"transformer": _again(pipeline.transformer, **wide), "text_encoder": encoder}
+    encoder = again(pipeline.text_encoder, d_model=64, d_kv=16, d_ff=160, num_layers=8)
+    return {"transformer": again(pipeline.transformer, **wide), "text_encoder": encoder}
 
 
 def _flux(pipeline: Any) -> dict[str, Any]:
     wide = {"attention_head_dim": 24, "axes_dims_rope": [8, 8, 8], "joint_attention_dim": 64}
     depth = {"num_layers": 10, "num_single_layers": 19}
-    encoder = _again(pipeline.text_encoder_2, d_model=64, d_kv=16, d_ff=160, num_layers=12)
-    return {"transformer": _again(pipeline.transformer, **wide, **depth), "text_encoder_2": encoder}
+    encoder = again(pipeline.text_encoder_2, d_model=64, d_kv=16, d_ff=160, num_layers=12)
+    return {"transformer": again(pipeline.transformer, **wide, **depth), "text_encoder_2": encoder}
 
 
 def _qwen(pipeline: Any) -> dict[str, Any]:
@@ -115,14 +120,14 @@ def _qwen(pipeline: Any) -> dict[str, Any]:
     text = {**config["text_config"], "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 12}
     text |= {"num_attention_heads": 4, "num_key_value_heads": 4, "layer_types": None}
     vision = {**config["vision_config"], "out_hidden_size": 64}
-    encoder = _again(pipeline.text_encoder, text_config=text, vision_config=vision, hidden_size=64)
-    return {"transformer": _again(pipeline.transformer, **wide), "text_encoder": encoder}
+    encoder = again(pipeline.text_encoder, text_config=text, vision_config=vision, hidden_size=64)
+    return {"transformer": again(pipeline.transformer, **wide), "text_encoder": encoder}
 
 
 def _sdxl(pipeline: Any) -> dict[str, Any]:
-    second = _again(pipeline.text_encoder_2, hidden_size=64, intermediate_size=256, num_hidden_layers=24)
+    second = again(pipeline.text_encoder_2, hidden_size=64, intermediate_size=256, num_hidden_layers=24)
     wide = {"block_out_channels": (16, 32, 64), "layers_per_block": 2, "transformer_layers_per_block": (1, 2, 10)}
-    unet = _again(pipeline.unet, **wide, cross_attention_dim=96)
+    unet = again(pipeline.unet, **wide, cross_attention_dim=96)
     return {"unet": unet, "text_encoder_2": second}
 
 

@@ -5,15 +5,15 @@ The second of two requests with different prompts is measured, so that nobody pa
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from bench.peers_models import Model
+from bench.peers_settings import PEERS, STEPS, call
 from framework.compose import compose
 from framework.errors import FrameworkError, PlanError
 from framework.graph import Graph, build_graph
@@ -26,7 +26,6 @@ from framework.spec import RunSpec
 from framework.values import Frames
 
 PROMPTS = ("a cat", "two dogs")
-STEPS = 3
 DOES_NOT_FIT = "does not fit"
 Picture = torch.Tensor | None
 
@@ -91,63 +90,6 @@ class Watch:
 # diffusers and accelerate
 
 
-def resident(pipeline: Any) -> None:
-    pipeline.to("sim")
-
-
-def model_offload(pipeline: Any) -> None:
-    pipeline.enable_model_cpu_offload(device="sim")
-
-
-def sequential_offload(pipeline: Any) -> None:
-    pipeline.enable_sequential_cpu_offload(device="sim")
-
-
-def group_offload(offload_type: str, **options: Any) -> Callable[[Any], None]:
-    """All components, one block a group where groups are blocks."""
-
-    def enable(pipeline: Any) -> None:
-        blocks = {"num_blocks_per_group": 1} if offload_type == "block_level" else {}
-        where = {"onload_device": torch.device("sim"), "offload_device": torch.device("cpu")}
-        pipeline.enable_group_offload(**where, offload_type=offload_type, **blocks, **options)
-
-    return enable
-
-
-def accelerate_half(pipeline: Any) -> None:
-    """accelerate's device map: every second layer of the denoiser stays, everything else comes and goes by itself."""
-    from accelerate import cpu_offload, dispatch_model
-
-    for name, part in pipeline.components.items():
-        if not isinstance(part, nn.Module):
-            continue
-        if name not in ("transformer", "unet"):
-            cpu_offload(part, torch.device("sim"))
-            continue
-        lists = [(child, list(blocks)) for child, blocks in part.named_children() if isinstance(blocks, nn.ModuleList)]
-        places = {f"{stack}.{i}": "cpu" if i % 2 else "sim" for stack, blocks in lists for i in range(len(blocks))}
-        others = [child for child, _ in part.named_children() if child not in dict(lists)]
-        own = [child for child, _ in part.named_parameters(recurse=False)]
-        places |= dict.fromkeys([*others, *own], "sim")
-        dispatch_model(part, places, main_device="sim", offload_buffers=True)
-
-
-STREAM: Mapping[str, Any] = {"use_stream": True}
-RECORD: Mapping[str, Any] = {"use_stream": True, "record_stream": True, "non_blocking": True}
-PEERS: Mapping[str, Callable[[Any], None]] = {
-    "diffusers resident": resident,
-    "diffusers model offload": model_offload,
-    "diffusers sequential offload": sequential_offload,
-    "diffusers group offload, blocks": group_offload("block_level"),
-    "diffusers group offload, blocks, stream": group_offload("block_level", **STREAM),
-    "diffusers group offload, blocks, stream, record_stream": group_offload("block_level", **RECORD),
-    "diffusers group offload, leaves": group_offload("leaf_level"),
-    "diffusers group offload, leaves, stream": group_offload("leaf_level", **STREAM),
-    "diffusers group offload, leaves, stream, record_stream": group_offload("leaf_level", **RECORD),
-    "accelerate, half of the layers resident": accelerate_half,
-}
-
-
 def run_peer(
     model: Model, profile: HardwareProfile, setting: str, pipeline: Any, capacity_bytes: int | None = None
 ) -> tuple[Row, Picture]:
@@ -160,7 +102,7 @@ def run_peer(
 
     try:
         with torch.no_grad(), SimCompat():
-            PEERS[setting](pipeline)
+            PEERS[setting](pipeline, torch.device("sim"))
             for prompt in PROMPTS:
                 watch.begin()
                 output = call(pipeline, model, prompt, callback_on_step_end=stepped)
@@ -168,16 +110,6 @@ def run_peer(
         return watch.row(setting, model), made
     except torch.OutOfMemoryError:
         return Row(setting, why=DOES_NOT_FIT), None
-
-
-def call(pipeline: Any, model: Model, prompt: str, **more: Any) -> torch.Tensor:
-    """Call diffusers' pipeline; returns its pictures as ours are: channels last."""
-    generator = torch.Generator().manual_seed(0)
-    output = pipeline(
-        prompt=prompt, num_inference_steps=STEPS, generator=generator, output_type="pt", **model.call, **more
-    )
-    frames: torch.Tensor = output.frames if hasattr(output, "frames") else output.images
-    return frames.movedim(-3, -1)
 
 
 # ours

@@ -24,7 +24,8 @@ import torch
 from bench import tables
 from bench.peers_goals import check
 from bench.peers_models import MODELS, Model, build, save, scaled, with_memory
-from bench.peers_run import OURS, PEERS, STEPS, Row, call, run_ours, run_peer
+from bench.peers_run import OURS, Row, run_ours, run_peer
+from bench.peers_settings import PEERS, STEPS, call
 from framework.loading.load import quiet_libraries
 from framework.loading.weights import size_bytes
 from framework.platforms.hardware import GIB, Efficiency, HardwareProfile, load_hardware

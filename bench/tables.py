@@ -128,3 +128,71 @@ def _settings(case: Mapping[str, Any]) -> list[str]:
         rows.append((row["setting"], ratio, resident, *shares, "yes" if row["same_picture"] else "no"))
     heads = ("setting", "time / ours, auto", "time / resident in ample memory", "peak", "pinned", "to the device")
     return grid((*heads, "to the host", "same picture"), rows)
+
+
+def gpu(found: Mapping[str, Any]) -> list[str]:
+    """Every part that was answered, in the order of their letters."""
+    kind = "a simulated device: a rehearsal, no figure counts" if found["simulated"] else found["device_name"]
+    lines = [f"Measured on {kind}."]
+    parts = {"a": gpu_equality, "b": gpu_copies, "c": gpu_settings, "d": gpu_plans, "e": gpu_sanitizers}
+    for letter, table in parts.items():
+        if letter in found["parts"]:
+            lines += ["", *table(found["parts"][letter])]
+    if "f" in found["parts"]:
+        counts = ", ".join(f"{name}: {count}" for name, count in found["parts"]["f"].items())
+        lines += ["", f"(f) Graphs compiled: {counts}."]
+    if found["left_out"]:
+        lines += ["", f"Left out because time was up: {', '.join(found['left_out'])}."]
+    return lines
+
+
+def gpu_equality(part: Mapping[str, Any]) -> list[str]:
+    different = part["different"]
+    text = f"(a) {part['cases']} placements of tiny pipelines beside everything resident, deterministic kernels: "
+    return [text + ("all bit-equal." if not different else f"different: {'; '.join(different)}.")]
+
+
+def gpu_copies(part: Mapping[str, Any]) -> list[str]:
+    streamed = part["streamed"]
+    goal = f"goal {streamed['goal']:.0%}, {verdict(streamed['share'] >= streamed['goal'])}"
+    rates = [(name, f"{part[name]:.1f}") for name in part if name.endswith("_gbps") and part[name] is not None]
+    first = ("share of the pinned rate that a streamed step reaches", f"{streamed['share']:.1%}, {goal}")
+    return ["(b) Copies, GB/s:", "", *grid(("figure", "measured"), [first, *rates])]
+
+
+def gpu_settings(part: Mapping[str, Any]) -> list[str]:
+    lines = ["(c) A step over the larger of compute and copies, and over that of everything resident:"]
+    heads = ("setting", "/ max(compute, copy)", "/ resident", "s a step", "device peak", "host peak", "same picture")
+    for model, case in part.items():
+        rows = []
+        for row in case["rows"]:
+            if "step_s" not in row:
+                rows.append((row["setting"], row["why"], *[""] * 5))
+                continue
+            ratio = f"{row['over_bound']:.2f}" if "over_bound" in row else ""
+            beside = f"{row['step_s'] / row['compute_s']:.2f}" if "compute_s" in row else ""
+            sizes = [f"{(row[name] or 0) / 2**30:.2f} GiB" for name in ("device_peak_bytes", "host_peak_bytes")]
+            same = "yes" if row["same_picture"] else "no"
+            rows.append((row["setting"], ratio, beside, f"{row['step_s']:.4f}", *sizes, same))
+        lines += ["", f"### {model}", "", *grid(heads, rows)]
+    return lines
+
+
+def gpu_plans(part: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for model, stages in part.items():
+        for stage, one in stages.items():
+            ratios = []
+            for kind in ("s", "peak_bytes"):
+                expected, measured = one[f"expected_{kind}"], one[f"measured_{kind}"]
+                ratios.append(f"{expected / measured:.2f}" if expected and measured else "")
+            rows.append((model, stage, *ratios))
+    return ["(d) What the plan said over what was measured:", "", *grid(("model", "stage", "time", "peak"), rows)]
+
+
+def gpu_sanitizers(part: Mapping[str, Any]) -> list[str]:
+    return [
+        "(e) Sanitizers:",
+        "",
+        *grid(("tool", "exit", "said"), [(n, str(o["rc"]), o["said"]) for n, o in part.items()]),
+    ]
