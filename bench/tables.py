@@ -196,3 +196,42 @@ def gpu_sanitizers(part: Mapping[str, Any]) -> list[str]:
         "",
         *grid(("tool", "exit", "said"), [(n, str(o["rc"]), o["said"]) for n, o in part.items()]),
     ]
+
+
+def plan_vs_published(found: Mapping[str, Any]) -> list[str]:
+    """Errors first, then every row, then what those that are far off have left out."""
+    groups = [
+        (name, str(one["rows"]), _factor(one["median_factor"]), _factor(one["largest_factor"]), str(one["within_1.3"]))
+        for name, one in found["summary"].items()
+    ]
+    rows = [
+        (
+            row["name"],
+            "held out" if row["hold_out"] else "",
+            *(_beside(row, "published_s", "foretold_s", "time_ratio", "s")),
+            *(_beside(row, "published_gb", "foretold_gb", "memory_ratio", "GB")),
+            row["bound_by"],
+        )
+        for row in found["rows"]
+    ]
+    heads = ("row", "", "published", "foretold", "ratio", "published", "foretold", "ratio", "bound by")
+    why = [f"- {row['name']}: {row['why']}" for row in found["rows"] if row["why"]]
+    left = [f"- {name}: not explained" for name in found["unexplained"]]
+    return [
+        *grid(("errors as factors, either way", "rows", "median", "largest", "within 1.3"), groups),
+        "",
+        *grid(heads, rows),
+        "",
+        *why,
+        *left,
+    ]
+
+
+def _factor(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _beside(row: Mapping[str, Any], published: str, foretold: str, ratio: str, unit: str) -> tuple[str, str, str]:
+    if published not in row:
+        return ("", "", "")
+    return (f"{row[published]:.4g} {unit}", f"{row[foretold]:.4g} {unit}", f"{row[ratio]:.2f}")
