@@ -123,6 +123,7 @@ def _run(
         print("importing torch and diffusers, some seconds ...", file=sys.stderr, flush=True)
     from framework.outputs.writer import OutputWriter, check_writers
     from framework.runtime.run import check_requests, execute
+    from framework.tracing.stalls import StallMeter
 
     check_requests(spec.pipeline, spec.requests, spec.provenance, spec.config.get("requests") or ())
     check_writers(spec.output, spec.requests)
@@ -141,12 +142,15 @@ def _run(
     if progress is not None:
         bus.subscribe(progress)
     watchers = Watchers(spec, folder, bus, command)
+    meter = StallMeter(bus) if progress is not None and watchers.tracer is None else None
+    if meter is not None:
+        bus.subscribe(meter)
     try:
         for note in spec.notes:
             bus.emit(Note(note))
         writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(redact(spec.config)))
         artifacts = going.artifacts(folder, spec, graph, bus, resume)
-        execute(spec, graph, bus, writer, tracer=watchers.tracer, artifacts=artifacts)
+        execute(spec, graph, bus, writer, tracer=watchers.tracer or meter, artifacts=artifacts)
         if going.until is not None:
             bus.emit(Note(f"ended after stage '{going.until}'; {resuming(folder)}"))
         elif not saved.paths:
@@ -158,6 +162,8 @@ def _run(
         raise
     finally:
         watchers.finish()
+        if meter is not None:
+            meter.finish()
         if progress is not None:
             progress.close()
         log.close()

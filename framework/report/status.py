@@ -2,8 +2,10 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from framework.report.foretold import read_foretold
 from framework.report.phrases import format_bytes, format_seconds
 from framework.runtime import events
 
@@ -11,10 +13,11 @@ RECENT = 8  # steps that the rate is taken from
 
 
 class Status:
-    """Fed with every event; `planned_bytes` is the device peak that a plan foretells, where there is one."""
+    """Fed with every event; `planned_bytes` is the device peak that a plan foretells, until the run makes its own."""
 
     def __init__(self, planned_bytes: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._planned_bytes, self._clock = planned_bytes, clock
+        self._planned_host_bytes: int | None = None
         self._component: str | None = None
         self._memory: events.MemorySampled | None = None
         self._stall: tuple[float, float] = (0.0, 0.0)  # waited, of so many seconds
@@ -23,6 +26,8 @@ class Status:
 
     def __call__(self, event: events.Event) -> None:
         match event:
+            case events.PlanMade(plan=plan):
+                self._take(plan)
             case events.StageStarted():
                 self._times.clear()
                 self._times.append(self._clock())
@@ -70,10 +75,17 @@ class Status:
             room = f" of {format_bytes(memory.capacity_bytes)}" if memory.capacity_bytes else ""
             parts.append(f"device {format_bytes(memory.device_bytes)}{room}{planned}")
         if memory is not None and memory.host_bytes is not None:
-            parts.append(f"host {format_bytes(memory.host_bytes)}")
+            size = self._planned_host_bytes
+            weights = f", planned {format_bytes(size)} of weights" if size else ""
+            parts.append(f"host {format_bytes(memory.host_bytes)}{weights}")
         if self._stall[1]:
             parts.append(f"waiting {100 * self._stall[0] / self._stall[1]:.0f} %")
         return "; ".join(parts)
+
+    def _take(self, plan: Mapping[str, Any]) -> None:
+        foretold = read_foretold(plan)
+        if foretold is not None:
+            self._planned_bytes, self._planned_host_bytes = foretold.peak_bytes, foretold.host_bytes
 
 
 def format_rate(steps_per_second: float | None) -> str:

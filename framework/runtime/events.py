@@ -180,7 +180,10 @@ class PreviewSaved:
 
 @dataclass(frozen=True, slots=True)
 class StallMeasured:
-    """Of `seconds` of a stage, compute waited `stall_s` for copies; told when the stage ends, in traced runs only."""
+    """Of `seconds` of a stage, compute waited `stall_s` for copies.
+
+    A trace tells it when the stage ends; without one a run that shows its progress does after every step.
+    """
 
     request: int
     stage: str

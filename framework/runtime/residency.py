@@ -107,8 +107,9 @@ class ResidencyManager:
     def finish_step(self, step: int, num_steps: int, num_before_switch: int | None, skipped: int = 0) -> None:
         """Step `step` of `num_steps`, counted from 1, is over; the second phase begins after `num_before_switch`.
 
-        The first `skipped` steps were made by another process. Told when the last step of a phase comes, the streamer makes room for the head of the next phase's component,
-        in the first request too: it is in the order of its declared layers then.
+        The first `skipped` steps were made by another process. Told when the last step of a phase comes, the streamer
+        makes room for the head of the next phase's component, in the first request too: it is in the order of its
+        declared layers then.
         """
         first, last = (0, num_steps)
         if num_before_switch is not None:

@@ -3,20 +3,35 @@
 The engine has no hook of its own for traces: a run that is not traced has the platform itself.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from framework.platforms.protocol import EventHandle, Platform, StreamHandle
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from framework.tracing.tracer import Tracer
+    from framework.tracing.clocks import TraceClock
+
+
+class Listener(Protocol):
+    """Hears of copies and waits. What `before_copy` and `before_wait` return is given back after it."""
+
+    @property
+    def clock(self) -> "TraceClock": ...
+    def mark(self, labels: Mapping[str, Any]) -> None: ...
+    def before_copy(self, stream: StreamHandle) -> Any: ...
+    def after_copy(self, stream: StreamHandle, before: Any, dst: "Tensor", src: "Tensor") -> None: ...
+    def recorded(self, event: EventHandle, stream: StreamHandle) -> None: ...
+    def before_wait(self, stream: StreamHandle, event: EventHandle) -> Any: ...
+    def after_wait(self, stream: StreamHandle, cause: Any) -> None: ...
+    def host_waited(self, started_s: float) -> None: ...
 
 
 class TracedPlatform:
     """`inner` with its copies and waits told to `tracer`; None: to nobody, for weights that outlive a trace."""
 
-    def __init__(self, inner: Platform, tracer: "Tracer | None") -> None:
+    def __init__(self, inner: Platform, tracer: Listener | None) -> None:
         self.inner, self.tracer = inner, tracer
         self.kind, self.device = inner.kind, inner.device
         self.overlaps, self.pins, self.unified = inner.overlaps, inner.pins, inner.unified

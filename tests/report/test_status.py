@@ -41,6 +41,15 @@ def test_pace_and_place_are_known_while_a_loop_runs() -> None:
     assert not status.place().startswith("dit")
 
 
+def test_what_the_run_plans_stands_beside_what_is_there() -> None:
+    clock = Clock()
+    status = Status(clock=clock)
+    stages = [{"stage": "denoise", "seconds": 4.0, "device_peak_bytes": 6 * MIB}]
+    status(events.PlanMade({"stages": stages, "peak_bytes": 7 * MIB, "host_bytes": 2 * MIB}, ()))
+    loop(status, clock)
+    assert status.place() == "dit; device 3.0 MiB of 8.0 MiB, planned 7.0 MiB; host 5.0 MiB, planned 2.0 MiB of weights"
+
+
 def test_the_first_step_does_not_count_the_time_of_other_stages() -> None:
     clock = Clock()
     status = Status(clock=clock)

@@ -1,5 +1,7 @@
 """A traced platform on the simulated device: moves and waits are exact, and without a tracer nothing is kept."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -12,6 +14,7 @@ from framework.tracing.clocks import HostClock, Stamp
 from framework.tracing.platform import TracedPlatform
 from framework.tracing.ranges import Ranges
 from framework.tracing.spans import COMPUTE, COPY, STAGES, STALL, WORK
+from framework.tracing.stalls import StallMeter
 from framework.tracing.summary import summarize
 from framework.tracing.tracer import Tracer
 
@@ -25,7 +28,7 @@ def platform() -> SimPlatform:
     return SimPlatform()
 
 
-def run_one_copy(platform: Platform, tracer: Tracer) -> None:
+def run_one_copy(platform: Platform, tracer: Tracer | StallMeter) -> None:
     """One stage in which compute waits for one copy and then uses it."""
     copies = platform.make_stream("copy")
     memory = platform.reserve(SIZE)
@@ -161,3 +164,28 @@ def test_ranges_are_begun_and_ended_in_pairs(monkeypatch: pytest.MonkeyPatch) ->
     ranges(events.RunFinished("failed", 1.0))
     assert [entry for entry in log if entry[0] in ("push", "pop")] == [("push", "dit.blocks.0"), ("pop", None)]
     assert sorted(name for what, name in log if what == "end") == ["stage denoise", "use dit"]
+
+
+def test_without_a_trace_the_waits_of_each_step_are_measured_too(platform: SimPlatform) -> None:
+    heard: list[events.Event] = []
+    meter = StallMeter(events.EventBus(heard.append))
+    watched: Any = meter.watch(platform)
+    run_one_copy(watched, meter)
+    (told,) = [event for event in heard if isinstance(event, events.StallMeasured)]
+    expected = SIZE / (platform.world.profile.h2d_pinned_gbps * 1e9)
+    assert told.stall_s == pytest.approx(expected, rel=0.2)  # but for the launches before it
+    assert told.stall_s < told.seconds
+    meter.finish()
+    assert watched.tracer is None
+    assert platform.world.on_kernel is None
+
+
+def test_a_meter_waits_for_nothing_and_tells_later(platform: SimPlatform, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, heard = LateClock(), []
+    monkeypatch.setattr("framework.tracing.stalls.make_clock", lambda _: clock)
+    meter = StallMeter(events.EventBus(heard.append))
+    run_one_copy(meter.watch(platform), meter)
+    assert not heard
+    clock.reached = True
+    meter(events.StepDone(0, "denoise", 2, 2))
+    assert len(heard) == 1
