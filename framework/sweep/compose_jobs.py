@@ -1,6 +1,6 @@
 """Composes, checks and weighs every job before the first one starts, and reports all problems at once. No torch."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +10,16 @@ from framework.compose.overrides import Override, read_overrides
 from framework.compose.provenance import USER
 from framework.compose.repeats import refuse_repeats
 from framework.errors import ConfigError, FrameworkError, Origin, Problem
-from framework.platforms.hardware import as_mapping, load_hardware
-from framework.spec import RunSpec
 from framework.sweep.devices import Device
-from framework.sweep.fit import Sizes, refusal_of
 from framework.sweep.grid import Assignment
 from framework.sweep.job import Job, content_of, identity_of, identity_of_words, order_of, pack
+from framework.sweep.spread import component_devices, spread
+from framework.sweep.weigh import Prepare, weigh
 
 if TYPE_CHECKING:
     from framework.compose.hydra_compose import Composition
 
-AUTO, SIM, NONE, CUDA = "auto", "sim", "none", "cuda"
-Prepare = Callable[[RunSpec], None]
-"""Gets what a job needs onto this machine; raises `FrameworkError` where that cannot be."""
+SIM, CUDA = "sim", "cuda"
 
 
 @dataclass(slots=True)
@@ -51,11 +48,12 @@ class Composer:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What jobs are checked against: the devices of the sweep, and how many jobs share one."""
+    """What jobs are checked against: the devices of the sweep, and how many jobs share one; None: as plans say."""
 
     devices: Sequence[Device]
     wanted: str
-    jobs_per_device: int = 1
+    jobs_per_device: int | None = 1
+    devices_per_job: int = 1
 
 
 def compose_jobs(
@@ -72,7 +70,6 @@ def compose_jobs(
 
     Raises `ConfigError` with every problem when no job can be composed, where there must be `some`.
     """
-    sizes: Sizes = {}
     jobs: dict[str, Job] = {}
     problems: list[Problem] = []
     for fixed, assignments in assigned:
@@ -84,21 +81,23 @@ def compose_jobs(
         jobs.setdefault(job.identity, replace(job, number=len(jobs) + 1))
     if some and all(job.spec is None for job in jobs.values()):
         raise ConfigError(dict.fromkeys(problems))
-    return [_weighed(job, slots, sizes, prepare) for job in jobs.values()]
+    return weigh(list(jobs.values()), slots.devices, slots.jobs_per_device, prepare)
 
 
 def _job(fixed: Sequence[str], assignments: Sequence[Assignment], composer: Composer, slots: Slots) -> Job:
     words = (*fixed, *(assignment.word for assignment in assignments))
     composed = composer.job(words)
     device = str(composed.data.get("device") or "auto")
+    bound = [device, *(f"{name}: {own}" for name, own in component_devices(composed.data).items())]
     index = _put_device(composed, device, slots)
+    spread(composed, next(iter(slots.devices)).kind, slots.devices_per_job)
     spec = check(composed)
     content = content_of(spec.config)
     return Job(
         number=0,
         words=words,
         values={own.key: own.value for own in assignments},
-        identity=identity_of(content, device),
+        identity=identity_of(content, " ".join(bound)),
         content=content,
         load_key=order_of(spec),
         device_index=index,
@@ -132,6 +131,9 @@ def _put_device(composed: Composed, device: str, slots: Slots) -> int | None:
         return None
     if not number:
         return None
+    if slots.devices_per_job > 1:
+        reason = f"each job has {slots.devices_per_job} devices, and its components are on those"
+        raise _no_device(composed, reason, f"write device={kind}, and components.NAME.device={kind}:1")
     if not number.isdecimal() or int(number) not in {own.index for own in slots.devices if own.kind == kind}:
         listed = ", ".join(f"{own.kind}:{own.index}" for own in slots.devices)
         raise _no_device(composed, f"the sweep does not have {device}", f"it has {listed}")
@@ -141,27 +143,6 @@ def _put_device(composed: Composed, device: str, slots: Slots) -> int | None:
 
 def _no_device(composed: Composed, reason: str, hint: str = "") -> ConfigError:
     return ConfigError.of("device", reason, composed.provenance.locate("device"), hint)
-
-
-def _weighed(job: Job, slots: Slots, sizes: Sizes, prepare: Prepare) -> Job:
-    """Refuse what the facts at hand speak against."""
-    if job.spec is None:
-        return job
-    try:
-        prepare(job.spec)
-    except FrameworkError as error:
-        return replace(job, refusal=str(error))
-    refusals = {card: _refusal_on(card, job.spec, slots, sizes) for card in {own.card for own in slots.devices}}
-    unfit = frozenset(card for card, refusal in refusals.items() if refusal is not None)
-    return replace(job, unfit=unfit, refusal=next(iter(refusals.values())) if len(unfit) == len(refusals) else None)
-
-
-def _refusal_on(card: str | None, spec: RunSpec, slots: Slots, sizes: Sizes) -> str | None:
-    """Why a job cannot run on a card, where it does not say itself for what card it is."""
-    if card is not None and (spec.config.get("hardware") or {}).get("name", AUTO) == AUTO:
-        spec = replace(spec, config={**spec.config, "hardware": as_mapping(load_hardware(card))})
-    refusal = refusal_of(spec, slots.jobs_per_device, sizes)
-    return refusal if refusal is None or card is None else f"on {card}: {refusal}"
 
 
 def report(jobs: Sequence[Job]) -> list[str]:

@@ -112,7 +112,7 @@ def _run(
 ) -> bool:
     check_free_space(folder, max(needed_bytes(job.spec.requests) for job in jobs if job.spec is not None))
     watcher: Watcher = make_watcher(jobs, states)
-    places = places_of(plan.devices, plan.settings.jobs_per_device)
+    places = places_of(plan.devices, plan.settings.jobs_per_device or 1)
     placed = [replace(job, parcel=_placed(job, folder)) for job in jobs]
     try:
         return Engine(folder, plan.settings, places, states, watcher, _host(plan)).run(placed)

@@ -35,6 +35,7 @@ class Device:
     node: str | None = None
     card: str | None = None
     resources: tuple[str, ...] = ()
+    count: int = 1  # of devices that a job has there
 
 
 def find_devices(

@@ -193,6 +193,15 @@ class Engine:
         place.message = {**message, "parcel": job.parcel}
         self._send(place)
 
+    def _sharing(self, place: Place) -> int:
+        """How many places its device has."""
+        return sum(other.device == place.device for other in self.places)
+
+    def _share(self, place: Place, job: Job) -> int | None:
+        """What a job may take of a device at most that it shares; None: no bound but its own."""
+        room, sharing = job.rooms.get(place.device.card), self._sharing(place)
+        return room.capacity_bytes // sharing if room is not None and sharing > 1 else None
+
     def _send(self, place: Place) -> None:
         """Hand the job over once the worker reads: a pipe that nobody reads would hold this process up."""
         if place.worker is not None and place.worker.ready and place.message is not None:
@@ -202,8 +211,7 @@ class Engine:
     def _hire(self, place: Place) -> Worker:
         logs = self.folder / LOGS
         logs.mkdir(exist_ok=True)
-        share = sum(other.device == place.device for other in self.places)
-        worker = self.host.hire(place.device, logs / f"{place.number}.txt", share)
+        worker = self.host.hire(place.device, logs / f"{place.number}.txt", self._sharing(place))
         self._selector.register(worker, selectors.EVENT_READ, place)
         return worker
 

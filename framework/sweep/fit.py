@@ -9,6 +9,7 @@ from framework.planning.facts import ComponentSizes
 from framework.planning.inventory import inventory
 from framework.planning.machine import resolve_hardware
 from framework.registry import FAMILIES
+from framework.runtime.own_devices import own_devices, refuse_to_plan
 from framework.runtime.sharing import WHOLE, Footprint, check_fit
 from framework.spec import Placement, RunSpec
 
@@ -64,10 +65,13 @@ def _check_memory(spec: RunSpec, jobs_per_device: int, known: Sizes) -> None:
     if spec.budget.device is not None:
         capacity = min(capacity, spec.budget.device.of(int(machine.memory_gib * 1024**3), capacity))
     graph = build_graph(spec.pipeline)
-    held = footprints(spec, graph, known)
+    refuse_to_plan(spec, graph)
+    held, elsewhere = footprints(spec, graph, known), own_devices(spec, graph)
     modes = {name: spec.placements[name].mode for name in held}
     try:
-        check_fit(graph, modes, held, capacity // jobs_per_device, spec.budget.device is not None)
+        for device in (None, *dict.fromkeys(elsewhere.values())):
+            there = {n: own if elsewhere.get(n) == device else Footprint(0, 0) for n, own in held.items()}
+            check_fit(graph, modes, there, capacity // jobs_per_device, spec.budget.device is not None)
     except PlanError as error:
         together = f"{jobs_per_device} jobs share a device: " if jobs_per_device > 1 else ""
         raise PlanError(f"{together}{error}") from None

@@ -1,7 +1,7 @@
 """One job of a sweep: what it is, what tells it apart from others, and what a worker gets of it. No torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from framework.compose.composer import Composed
@@ -11,8 +11,17 @@ from framework.outputs.hashing import config_sha256
 from framework.outputs.redact import redact
 from framework.runtime.load_key import load_key
 from framework.spec import RunSpec
+from framework.sweep.spread import without_devices
 
 ANY_DEVICE = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a card has for tensors, and what the job's plan takes of it at the peak; None: not known."""
+
+    capacity_bytes: int
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +30,8 @@ class Job:
 
     `identity` tells it apart from every other job, `content` from every other picture (no device in it). `refusal` says
     why it is not run; `parcel` is None where it could not even be composed. Jobs of one `load_key` share weights.
-    `device_index` binds it to one device of those that this process sees; `unfit` are cards too small for its plan.
+    `device_index` binds it to one device of those that this process sees; `unfit` are cards too small for its plan,
+    `rooms` what the others have.
     """
 
     number: int
@@ -35,6 +45,7 @@ class Job:
     parcel: Mapping[str, Any] | None = None
     spec: RunSpec | None = None
     unfit: frozenset[str | None] = frozenset()
+    rooms: Mapping[str | None, Room] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -43,14 +54,14 @@ class Job:
 
 
 def content_of(config: Mapping[str, Any]) -> str:
-    """Hash what a job makes: its config without the device and without where its results go."""
+    """Hash what a job makes: its config without devices and without where its results go."""
     output = {key: value for key, value in (config.get("output") or {}).items() if key not in ("root", "name")}
-    kept = {key: value for key, value in config.items() if key not in ("sweep", "device", "output")}
+    kept = {key: value for key, value in without_devices(config).items() if key not in ("sweep", "device", "output")}
     return config_sha256(redact({**kept, "output": output}))
 
 
 def identity_of(content: str, device: str) -> str:
-    """Hash what tells a job apart: its content, and the device that the user bound it to."""
+    """Hash what tells a job apart: its content, and the devices that the user bound it to."""
     return config_sha256({"content": content, "device": device})
 
 

@@ -12,13 +12,15 @@ from framework.compose.overrides import Override, read_overrides
 from framework.errors import ConfigError
 from framework.spec import OutputSpec
 from framework.sweep.axes import split_words
-from framework.sweep.compose_jobs import Composer, Prepare, Slots, compose_jobs
+from framework.sweep.compose_jobs import Composer, Slots, compose_jobs
 from framework.sweep.devices import Device, find_devices
 from framework.sweep.grid import Assignment, Grid
 from framework.sweep.job import Job
 from framework.sweep.manifest import KEY, Manifest
 from framework.sweep.preset import read_grid, read_group
 from framework.sweep.settings import RAY, SweepSettings, read_settings
+from framework.sweep.spread import together
+from framework.sweep.weigh import Prepare, share_devices
 
 REPEATED = ("config_dir", "config_name", "devices", "devices_per_job", "jobs_per_device", "retries", "fail_fast",
             "max_failures", "engine")  # fmt: skip
@@ -83,7 +85,7 @@ def plan_resume(flags: Flags, prepare: Prepare, manifest: Manifest) -> SweepPlan
     jobs = _numbered(_recompose(manifest.jobs, start, prepare), manifest)
     keys = tuple(dict.fromkeys(key for entry in manifest.jobs for key in entry.values))
     plan = start.plan(jobs, Grid(), command["words"], flags)
-    return replace(plan, keys=keys, axes=manifest.axes, notes=_version_notes(manifest))
+    return replace(plan, keys=keys, axes=manifest.axes, notes=(*plan.notes, *_version_notes(manifest)))
 
 
 def _version_notes(manifest: Manifest) -> tuple[str, ...]:
@@ -102,6 +104,13 @@ class _Start:
     settings: SweepSettings
     devices: tuple[Device, ...]
     composer: Composer
+    left: tuple[Device, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Devices that are too few for another job."""
+        listed = ", ".join(device.label for device in self.left)
+        return (f"no job gets {listed}: each has {self.settings.devices_per_job} devices",) if listed else ()
 
     @property
     def said(self) -> Mapping[str, Override]:
@@ -111,14 +120,18 @@ class _Start:
     def slots(self) -> Slots:
         wanted = self.settings.devices
         shown = ",".join(map(str, wanted)) if isinstance(wanted, tuple) else str(wanted)
-        return Slots(self.devices, shown, self.settings.jobs_per_device)
+        return Slots(self.devices, shown, self.settings.jobs_per_device, self.settings.devices_per_job)
 
     def plan(self, jobs: Sequence[Job], grid: Grid, words: Sequence[str], flags: Flags) -> SweepPlan:
         axes = {axis.key: [value.value for value in axis.values] for axis in grid.axes}
         said = {name: value for name in REPEATED if (value := getattr(flags, name))}
         command = {"words": list(words), "flags": said, "version": __version__}
         plugins = tuple(name for word in self.shared if word.kind == "plugins" for name in word.value)
-        return SweepPlan(tuple(jobs), grid.keys, axes, self.settings, self.devices, command, plugins)
+        settings, notes = self.settings, self.notes
+        if settings.jobs_per_device is None:
+            number, why = share_devices(jobs, self.devices)
+            settings, notes = replace(settings, jobs_per_device=number), (*notes, why)
+        return SweepPlan(tuple(jobs), grid.keys, axes, settings, self.devices, command, plugins, notes)
 
 
 def _start(words: Sequence[str], flags: Flags) -> _Start:
@@ -128,7 +141,8 @@ def _start(words: Sequence[str], flags: Flags) -> _Start:
     composer = Composer(flags)
     group, provenance = read_group(shared, flags, composer.files)
     settings = read_settings(group, flags)
-    return _Start(shared, group, provenance, settings, tuple(_devices(settings)), composer)
+    devices, left = together(_devices(settings), settings.devices_per_job)
+    return _Start(shared, group, provenance, settings, tuple(devices), composer, tuple(left))
 
 
 def _devices(settings: SweepSettings) -> list[Device]:

@@ -44,7 +44,7 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stream,
-                env={**os.environ, **device.environment, "PYTHONPATH": own_path()},
+                env=child_environment(device.environment),
                 start_new_session=True,
             )
         assert self._process.stdout is not None
@@ -124,6 +124,11 @@ class WorkerProcess:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number) if number == signal.SIGKILL else self._process.send_signal(number)
+
+
+def child_environment(more: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a child that finds the same modules, with `more`."""
+    return {**os.environ, **more, "PYTHONPATH": own_path()}
 
 
 def own_path() -> str:

@@ -68,7 +68,7 @@ class Cluster:
 
         assert device.node is not None
         options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0}
-        options["num_gpus"] = 1 / share if device.kind == "cuda" else 0
+        options["num_gpus"] = device.count / share if device.kind == "cuda" else 0
         options["resources"] = dict.fromkeys(device.resources, TOUCH)
         if self._settings.memory_bytes is not None:
             options["memory"] = self._settings.memory_bytes

@@ -26,12 +26,14 @@ class RaySettings:
 class SweepSettings:
     """How the jobs of a sweep are run.
 
-    `devices` as written: `auto`, `0,1`, `sim:4`, `none:2`, a list or a number. `retries` counts tries after the first
-    one. `max_failures` None: no bound. `job_limit_s` is the time one job may take, None: for ever.
+    `devices` as written: `auto`, `0,1`, `sim:4`, `none:2`, a list or a number. `jobs_per_device` None: as many as the
+    plans say. `retries` counts tries after the first one. `max_failures` None: no bound. `job_limit_s` is the time one
+    job may take, None: for ever.
     """
 
     devices: str | int | tuple[int | str, ...] = "auto"
-    jobs_per_device: int = 1
+    devices_per_job: int = 1
+    jobs_per_device: int | None = 1
     workers: str = WARM
     retries: int = 0
     max_failures: int | None = None
@@ -55,14 +57,12 @@ def read_settings(group: Mapping[str, Any], flags: Flags) -> SweepSettings:
     if engine not in ENGINES:
         hint = did_you_mean(engine, ENGINES)
         raise ConfigError.of("sweep.engine", f"'{engine}' is not part of this version", hint=hint)
-    per_job = _count("--devices-per-job", flags.devices_per_job, group.get("devices_per_job"), 1)
-    if per_job not in (None, 1):
-        raise ConfigError.of("sweep.devices_per_job", "one job has one device in this version", hint="remove it")
-    together = None if flags.jobs_per_device == "auto" else flags.jobs_per_device
+    together = flags.jobs_per_device or group.get("jobs_per_device") or 1
     devices = flags.devices or group.get("devices") or "auto"
     return SweepSettings(
         devices=tuple(devices) if isinstance(devices, list) else devices,
-        jobs_per_device=_count("--jobs-per-device", together, group.get("jobs_per_device"), 1) or 1,
+        devices_per_job=_count("--devices-per-job", flags.devices_per_job, group.get("devices_per_job"), 1) or 1,
+        jobs_per_device=None if together == "auto" else _count("--jobs-per-device", str(together), None, 1),
         workers=group.get("workers") or WARM,
         retries=_count("--retries", flags.retries, group.get("retries"), 0) or 0,
         max_failures=_count("--max-failures", flags.max_failures, group.get("max_failures"), 1),

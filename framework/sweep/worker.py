@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -27,12 +27,13 @@ from framework.outputs.hashing import config_sha256
 from framework.outputs.read_record import read_record
 from framework.outputs.record import RecordSink
 from framework.outputs.redact import redact
-from framework.platforms.hardware import as_mapping, load_hardware
 from framework.report.lines import LogFile
 from framework.report.watching import Watchers
 from framework.runtime import events
 from framework.spec import RunSpec
+from framework.sweep.foresight import bounded_spec, on_hardware
 from framework.sweep.job import unpack
+from framework.sweep.weigh import hardware_of
 
 if TYPE_CHECKING:
     from framework.runtime.warm import Warm
@@ -120,7 +121,7 @@ class Server:
             for note in spec.notes:
                 bus.emit(events.Note(note))
             earlier = Path(message["earlier"]) if message.get("earlier") else None
-            self.make(_on_card(spec, message.get("card")), folder, bus, earlier)
+            self.make(_placed_spec(spec, message), folder, bus, earlier)
             return "done", None
         except BaseException as error:  # a job may raise anything, and its worker has to say so
             log.write("".join(traceback.format_exception(error)).rstrip())
@@ -147,12 +148,11 @@ class Server:
             watchers.finish()
 
 
-def _on_card(spec: RunSpec, card: str | None) -> RunSpec:
-    """A simulated device is the card that its node stands for, where the job does not say another."""
-    own = (spec.config.get("hardware") or {}).get("name", "auto")
-    if card is None or own != "auto" or spec.device.partition(":")[0] != "sim":
-        return spec
-    return replace(spec, config={**spec.config, "hardware": as_mapping(load_hardware(card))})
+def _placed_spec(spec: RunSpec, message: Mapping[str, Any]) -> RunSpec:
+    """A job that shares its device takes no more than its share; a simulated device is what its node stands for."""
+    if spec.device.partition(":")[0] == "sim":
+        spec = on_hardware(spec, hardware_of(spec, message.get("card")))
+    return bounded_spec(spec, message.get("device_bytes"))
 
 
 def _hashes(folder: Path) -> dict[Path, str]:
