@@ -187,6 +187,7 @@ class Engine:
         message: dict[str, Any] = {"op": "run", "job": job.name, "folder": str(folder), "device": place.device.label}
         message |= {
             "card": place.device.card,
+            "device_bytes": self._share(place, job),
             "words": list(job.words),
             "earlier": str(earlier) if earlier is not None else None,
         }

@@ -55,7 +55,9 @@ def spread(composed: Composed, kind: str, per_job: int) -> None:
         if device.partition(":")[0] == kind and int(device.partition(":")[2] or 0) >= per_job:
             has = ", ".join(f"{kind}:{number}" for number in range(per_job))
             reason = f"the job does not have {device}"
-            raise ConfigError.of(key, reason, composed.provenance.locate(key), f"it has {has}; --devices-per-job")
+            raise ConfigError.of(
+                key, reason, composed.provenance.locate(key), f"it has {has}; --devices-per-job gives more"
+            )
     if said or per_job == 1:
         return
     denoisers = [name for name, part in components.items() if part and group_of(name, part.get("group")) == DENOISER]

@@ -30,7 +30,8 @@ class FakeServer(worker.Server):
             misbehave(request.prompt.partition(" ")[0], interrupts.check)
         output = folder / "seen.txt"
         shown = {name: os.environ.get(name) for name in ("FRAMEWORK_SIM_DEVICES", "CUDA_VISIBLE_DEVICES")}
-        output.write_text(f"{spec.device} {shown} seeds {request.seeds} pid {os.getpid()}\n")
+        bound = spec.budget.device and spec.budget.device.size_bytes
+        output.write_text(f"{spec.device} {shown} seeds {request.seeds} bytes {bound} pid {os.getpid()}\n")
         bus.emit(events.OutputSaved(0, str(output), file_sha256(output), None))
         bus.emit(events.RequestFinished(0, 0.01))
         bus.emit(events.RunFinished("done", 0.01))
