@@ -28,6 +28,9 @@ CASES = (
     *numbered("SX", *range(1, 13), width=1),
 )
 
+WHOLE_RUNS = ("LI-03", "LI-05", "ME-05", "ME-09", "US-05", "US-06", "US-07")
+"""Reports about what a user sees of a run: their tests go through the command line."""
+
 NONE = "none: "
 BEHAVIOURS = {
     "2.1": "test_preferred_uses_come_back_after_a_warmup_only",
@@ -115,6 +118,16 @@ def test_every_report_and_trap_is_named_by_a_test(texts: dict[Path, str]) -> Non
     everything = "\n".join(texts.values())
     missing = [
         case for case in CASES if not re.search(rf"\b{case}\b|test_(\w+_)?{case.replace('-', '').lower()}_", everything)
+    ]
+    assert not missing
+
+
+def test_reports_about_whole_runs_are_named_by_tests_of_whole_runs(texts: dict[Path, str]) -> None:
+    whole = "\n".join(text for path, text in texts.items() if path.parent.name == "e2e")
+    missing = [
+        case
+        for case in WHOLE_RUNS
+        if not re.search(rf"def test_{case.replace('-', '').lower()}_|\"\"\"Case {case}\b", whole)
     ]
     assert not missing
 

@@ -92,10 +92,14 @@ def test_li03_a_run_broken_off_in_a_block_leaves_the_process_as_it_was(
 def test_li05_a_warm_up_costs_the_first_request_nothing_and_leaves_nothing(
     reference: Path, one_thread: None, tmp_path: Path
 ) -> None:
-    words = ["prompt=a three", "device=cpu", "checkpoint.every_steps=1", "checkpoint.stages=all"]
-    assert run(tmp_path, "warm", *words, "output.keep_artifacts=true", "warmup=request") == 0
-    warm, cold = record(tmp_path / "warm"), record(reference)
-    assert frames(tmp_path / "warm") == frames(reference)
+    words = ["prompt=a three", "device=sim", "component_residency.all=component-offload"]
+    keeps = ["checkpoint.every_steps=1", "checkpoint.stages=all", "output.keep_artifacts=true"]
+    assert run(tmp_path, "warm", *words, *keeps, "warmup=request") == 0
+    assert run(tmp_path, "cold", *words, "warmup=false") == 0
+    warm, cold = record(tmp_path / "warm"), record(tmp_path / "cold")
+    assert frames(tmp_path / "warm") == frames(tmp_path / "cold") == frames(reference)
+    peaks = {one["requests"][0]["memory"]["device_peak_bytes"] for one in (warm, cold)}
+    assert len(peaks) == 1
     assert sum(note.startswith("warm-up") for note in warm["plan"]["notes"]) == 2
     assert not any(note.startswith("warm-up") for note in cold["plan"]["notes"])
     assert not any("prompt cache" in note for note in warm["plan"]["notes"])
