@@ -13,6 +13,7 @@ from framework.planning.profile_dispatch import FromNumbers, ShapePass
 from framework.planning.profile_log import StageLog
 from framework.planning.profile_pictures import pictured
 from framework.planning.profile_platform import ShapePlatform
+from framework.planning.profile_shortcuts import shortcuts
 from framework.planning.profile_source import Described
 from framework.planning.profile_store import shape_store
 from framework.platforms.sim.backend import install
@@ -61,6 +62,7 @@ def profile_request(
         try:
             with (
                 applied_numerics(spec.numerics, store),
+                shortcuts(pass_.tape),
                 pictured(spec, graph, request, described, store.pipeline_class) as whole,
             ):
                 stages = run(whole)

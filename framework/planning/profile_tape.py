@@ -1,7 +1,8 @@
 """What is written down while shapes are passed through: kernels, peaks and weights read out of turn. No torch."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -51,6 +52,17 @@ class Tape:
 
     def add(self, kind: str, flops: float = 0.0, size_bytes: int = 0, dtype: str = "float32") -> None:
         self.current.rows[kind, flops, size_bytes, dtype] += 1
+
+    @contextmanager
+    def repeated(self, count: int) -> Iterator[None]:
+        """Count what is added inside as if it were done `count` times."""
+        before, self.current = self.current, Sum()
+        try:
+            yield
+        finally:
+            for row, own in self.current.rows.items():
+                before.rows[row] += own * count
+            self.current = before
 
     def read(self, owner: str) -> None:
         """Note that a kernel reads the weight `owner`."""
