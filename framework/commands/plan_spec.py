@@ -9,6 +9,7 @@ from framework.graph import Graph
 from framework.outputs.atomic import atomic_path
 from framework.planning.machine import resolve_hardware
 from framework.planning.plan import Plan, Planner
+from framework.runtime.own_devices import refuse_several
 from framework.spec import RunSpec
 
 ANY_PROMPT = "any"
@@ -24,6 +25,7 @@ def finished(composed: Composed) -> RunSpec:
 
 def make_plan(planner: Planner, spec: RunSpec, graph: Graph) -> Plan:
     """Plan for the machine that the spec names, or for the one at hand."""
+    refuse_several(spec, graph)
     return planner.plan(spec, graph, resolve_hardware(spec.config.get("hardware"), spec.device))
 
 

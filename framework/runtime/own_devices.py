@@ -13,11 +13,17 @@ def own_devices(spec: RunSpec, graph: Graph) -> dict[str, str]:
 
 
 def refuse_to_plan(spec: RunSpec, graph: Graph) -> None:
-    """Raise `PlanError` where the planner is to place components of several devices: it knows one."""
+    """Raise `PlanError` where the planner is to place components of several devices."""
+    if spec.planned:
+        refuse_several(spec, graph, "residency=auto plans one device", ": choose another residency")
+
+
+def refuse_several(spec: RunSpec, graph: Graph, reason: str = "a plan knows one device", hint: str = "") -> None:
+    """Raise `PlanError` for a run whose components are on several devices."""
     own = own_devices(spec, graph)
-    if own and spec.planned:
+    if own:
         listed = ", ".join(f"{name} on {device}" for name, device in own.items())
-        raise PlanError(f"residency=auto plans one device, and there are {listed}: choose another residency")
+        raise PlanError(f"{reason}, and there are {listed}{hint}")
 
 
 def _number(device: str) -> int:

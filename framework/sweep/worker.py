@@ -1,7 +1,8 @@
 """A worker process of a sweep: jobs come as JSON lines on standard input. Imports torch in functions only.
 
 `python -m framework.sweep.worker` is started by the parent with its device alone visible, before anything could have
-looked. Weights stay between jobs that share them. Whatever libraries print during a job goes into that job's log.
+looked. Weights stay between jobs that share them, and move where the next one has them elsewhere. Whatever libraries
+print during a job goes into that job's log.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ def main(make_server: "Callable[[IO[str]], Server] | None" = None) -> int:
 def _warm_server(answers: IO[str]) -> "Server":
     from framework.runtime.warm import Warm
 
-    return Server(answers, Warm())
+    return Server(answers, Warm(moves=True))
 
 
 def _own_standard_output() -> IO[str]:

@@ -87,6 +87,8 @@ def test_a_device_that_is_not_there_is_named_with_its_key(
     assert "'cuda:1' is another kind of device than that of the run, 'sim'" in capsys.readouterr().err
     assert main([*words, "pipeline.components.vae.device=sim:1", "residency=auto"]) == 3
     assert "residency=auto plans one device, and there are vae on sim:1" in capsys.readouterr().err
+    assert main(["plan", "device=sim", "pipeline.components.vae.device=sim:1"]) == 3
+    assert "a plan knows one device, and there are vae on sim:1" in capsys.readouterr().err
 
 
 def test_values_of_every_form_are_carried_and_nothing_else() -> None:
