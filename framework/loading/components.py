@@ -20,6 +20,7 @@ from framework.spec import ComponentSpec, ModelSpec
 
 SMALLEST = "bfloat16"  # to compute in where the file has fewer bits
 PICKLE_KEY = "pipeline.model.allow_pickle"
+TELL_WHAT_IS_MISSING = {"ModelMixin", "PreTrainedModel"}  # of diffusers and of transformers
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def load_part(part: Part, model: ModelSpec) -> Any:
             options.pop("use_safetensors"), options.pop("variant", None), options.pop("trust_remote_code", None)
             loaded = load_single_file(part.name, part.cls, part.folder, part.single, load_shell(part), **options)
         else:
-            loaded = part.cls.from_pretrained(str(part.folder), local_files_only=True, **options)
+            loaded = _from_folder(part, options)
     except (ImportError, OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise LoadError(f"component '{part.name}': cannot be loaded from '{part.folder}': {reason[0]}") from error
@@ -113,6 +114,26 @@ def load_part(part: Part, model: ModelSpec) -> Any:
     if part.quantization is not None:
         quantize(part.name, module, part.quantization, torch_dtype(part))
     return module
+
+
+def _from_folder(part: Part, options: dict[str, Any]) -> Any:
+    """Load with the library's own function. What the files lack it would fill with random numbers: that is refused."""
+    names = {base.__name__ for base in part.cls.__mro__}
+    if not part.is_module or not names & TELL_WHAT_IS_MISSING:
+        return part.cls.from_pretrained(str(part.folder), local_files_only=True, **options)
+    loaded, told = part.cls.from_pretrained(
+        str(part.folder), local_files_only=True, output_loading_info=True, **options
+    )
+    missing = set(told["missing_keys"])
+    there = {id(weight) for name, weight in loaded.named_parameters(remove_duplicate=False) if name not in missing}
+    lacking = sorted(name for name, weight in loaded.named_parameters() if name in missing and id(weight) not in there)
+    if lacking:
+        others = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise LoadError(
+            f"component '{part.name}': the files in '{part.folder}' lack the weight '{lacking[0]}'{others}; "
+            f"they are incomplete or belong to another model, so fetch them again"
+        )
+    return loaded
 
 
 def load_shell(part: Part) -> nn.Module:

@@ -217,3 +217,21 @@ def test_a_variant_nobody_has_is_refused(copied: Path) -> None:
     assert line(copied, model={"variant": "fp8"}) == (
         "pipeline.model.variant: no component has weights of variant 'fp8'"
     )
+
+
+@pytest.mark.parametrize(
+    ("component", "file", "weight"),
+    [
+        ("text_encoder", "model.safetensors", "encoder.block.0.layer.0.SelfAttention.q.weight"),
+        ("transformer", "diffusion_pytorch_model.safetensors", "blocks.0.attn1.to_k.weight"),
+    ],
+)
+def test_a_weight_that_the_files_lack_is_named_and_never_made_up(
+    copied: Path, component: str, file: str, weight: str
+) -> None:
+    path = copied / component / file
+    weights = load_file(path)
+    del weights[weight]
+    save_file(weights, path, metadata={"format": "pt"})
+    said = line(copied)
+    assert component in said and f"lack the weight '{weight}'" in said and str(copied / component) in said
