@@ -22,11 +22,9 @@ from framework.runtime import events
 
 NUM_STEPS = 6
 LOOP, ARTIFACT, ANYWHERE = "in the loop", "in an artifact", "anywhere"
-DEFAULT = (
-    (LOOP, "cpu"), (LOOP, "cpu"), (LOOP, "sim"), (ARTIFACT, "cpu"), (ANYWHERE, "cpu"), (ANYWHERE, "cpu")
-)  # fmt: skip
-MORE = (*[(LOOP, "cpu")] * 7, *[(LOOP, "sim")] * 3, *[(ARTIFACT, "cpu")] * 3, *[(ARTIFACT, "sim")] * 2,
-        *[(ANYWHERE, "cpu")] * 6, *[(ANYWHERE, "sim")] * 3)  # fmt: skip
+DEFAULT = ((LOOP, "cpu"), (LOOP, "sim"), (ARTIFACT, "cpu"), (ANYWHERE, "cpu"))
+MORE = (*[(LOOP, "cpu")] * 8, *[(LOOP, "sim")] * 3, *[(ARTIFACT, "cpu")] * 3, *[(ARTIFACT, "sim")] * 2,
+        *[(ANYWHERE, "cpu")] * 7, *[(ANYWHERE, "sim")] * 3)  # fmt: skip
 KILLS = [pytest.param(seed, *kind, id=f"{seed}-{kind[0]}-{kind[1]}") for seed, kind in enumerate(DEFAULT)] + [
     pytest.param(seed, *kind, marks=pytest.mark.slow, id=f"{seed}-{kind[0]}-{kind[1]}")
     for seed, kind in enumerate(MORE, len(DEFAULT))

@@ -136,7 +136,7 @@ def test_me05_memory_is_flat_after_the_second_request(
     assert_idle(world)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", EACH)
 def test_me09_what_cannot_fit_is_refused_before_loading_with_what_would_help(
     mode: str, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """The report is one page without scripts that shows any text as text and answers its four questions. No torch."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -218,15 +219,16 @@ def test_markup_is_escaped_once() -> None:
 
 
 CHROMIUM = next((path for name in ("chromium", "google-chrome", "chrome") if (path := shutil.which(name))), None)
-PROBE = """<!doctype html><iframe id=f src=report.html style="width:{width}px;height:800px"></iframe><script>
+PROBE = """<!doctype html><meta name=color-scheme content="light dark">
+<iframe id=f src=report.html style="width:{width}px;height:800px"></iframe><script>
 onload=()=>{{const d=document.getElementById('f').contentDocument;const r=d.documentElement;
 document.title=[r.scrollWidth,d.querySelectorAll('section').length,d.querySelectorAll('a,summary,[tabindex]').length,
 d.images.length&&[...d.images].every(i=>i.naturalWidth>0),getComputedStyle(d.body).backgroundColor].join(';')}}</script>"""
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-@pytest.mark.parametrize("width", [360, 1200])
-def test_a_browser_shows_it_without_scrolling_sideways(tmp_path: Path, width: int) -> None:
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1200, "light")])
+def test_a_browser_shows_it_without_scrolling_sideways(tmp_path: Path, width: int, scheme: str) -> None:
     from PIL import Image
 
     Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
@@ -235,11 +237,14 @@ def test_a_browser_shows_it_without_scrolling_sideways(tmp_path: Path, width: in
     write_report(data(tmp_path, record=kept, **traced()))
     (tmp_path / "probe.html").write_text(PROBE.format(width=width), encoding="utf-8")
     words = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
+    words.append(f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}")
     done = subprocess.run(
         [str(CHROMIUM), *words, f"file://{tmp_path}/probe.html"], capture_output=True, text=True, timeout=60, check=True
     )
     title = done.stdout.partition("<title>")[2].partition("</title>")[0] or done.stdout
-    scroll, sections, focusable, pictures, _ = title.split(";")
+    scroll, sections, focusable, pictures, background = title.split(";")
     assert int(scroll) <= width
     assert (int(sections), pictures) == (9, "true")
     assert int(focusable) > 10
+    brightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
+    assert brightness < 60 if scheme == "dark" else brightness > 200
