@@ -13,6 +13,11 @@ def cache_root() -> Path:
     """`$FRAMEWORK_CACHE`, else the XDG cache folder; created by whoever writes there."""
     chosen = os.environ.get("FRAMEWORK_CACHE")
     if chosen:
-        return Path(chosen).expanduser()
+        return expand(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "framework"
+    return expand(base) / "framework"
+
+
+def expand(path: str | Path) -> Path:
+    """Return `path` with a leading `~` as the home folder; a `~name` of nobody is a name like any other."""
+    return Path(os.path.expanduser(path))

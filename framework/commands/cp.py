@@ -6,7 +6,7 @@ from framework.compose.arguments import COMMON, Flags
 from framework.compose.groups import find_file, options_of
 from framework.compose.overrides import GROUPS
 from framework.errors import ConfigError, did_you_mean
-from framework.paths import SCHEMAS
+from framework.paths import SCHEMAS, expand
 
 SUMMARY = "Copy a packaged YAML file for editing: GROUP/NAME into a folder, or to a file of its own name."
 EXAMPLES = (
@@ -25,7 +25,7 @@ def main(words: list[str], flags: Flags) -> int:
         raise ConfigError.of("", "expected two words", hint="framework cp GROUP/NAME DESTINATION")
     group, _, name = words[0].removesuffix(".yaml").partition("/")
     source = _source(group, name)
-    target = _target(Path(words[1]).expanduser(), group, name)
+    target = _target(expand(words[1]), group, name)
     text = _with_schema(source.read_text(encoding="utf-8"), group)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from framework.commands.table import format_table
 from framework.compose.arguments import COMPOSING, Flags
 from framework.errors import ConfigError, Interrupted
 from framework.graph import build_graph
+from framework.paths import expand
 from framework.spec import RunSpec
 from framework.sweep.compose_jobs import report, values_shown
 from framework.sweep.conduct import Outcome, conduct, find_folder
@@ -41,7 +42,7 @@ Say = Callable[[str], None]
 
 def main(overrides: list[str], flags: Flags) -> int:
     """Plan, show, start, resume or report a sweep; return the exit code."""
-    folder = Path(flags.dir).expanduser() if flags.dir else None
+    folder = expand(flags.dir) if flags.dir else None
     manifest = read_manifest(folder) if folder is not None else None
     if flags.status:
         return _status(folder, manifest)

@@ -6,6 +6,7 @@ from typing import Any
 
 from framework.errors import ConfigError, Problem, did_you_mean
 from framework.loading.source import parse_hub_path
+from framework.paths import expand
 from framework.spec import LoraSpec
 
 SUFFIX = ".safetensors"
@@ -42,7 +43,7 @@ def _unknown(
 
 def _file(source: str) -> tuple[Path | None, str, str]:
     """The file, or why there is none and what would work."""
-    path = Path(source).expanduser()
+    path = expand(source)
     if path.suffix in PICKLES:
         hint = "load it with torch.load(..., weights_only=True), write it with safetensors.torch.save_file"
         return None, f"'{source}' is a pickle, which is not read; convert it to safetensors", hint

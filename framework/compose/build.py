@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, TypeVar
 
+from framework.paths import expand
 from framework.spec import (
     ComponentSpec,
     ComponentUse,
@@ -36,7 +36,7 @@ def build_pipeline(data: Mapping[str, Any]) -> PipelineSpec:
 def build_output(data: Mapping[str, Any]) -> OutputSpec:
     said = _said(data)
     if "root" in said:
-        said["root"] = Path(said["root"]).expanduser()
+        said["root"] = expand(said["root"])
     return _make(OutputSpec, said)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from framework.errors import ConfigError, Problem, did_you_mean
-from framework.paths import CONF
+from framework.paths import CONF, expand
 
 if TYPE_CHECKING:  # `list` answers at once because it does not load the reader of overrides
     from framework.compose.arguments import Flags
@@ -27,13 +27,11 @@ def config_folders(flags: "Flags", words: "Sequence[Override]" = ()) -> tuple[Pa
     variable = os.environ.get(VARIABLE, "")
     named += [(folder, f"from the environment: {VARIABLE}") for folder in variable.split(os.pathsep) if folder]
     problems = [
-        Problem("", f"there is no folder '{folder}'", where)
-        for folder, where in named
-        if not Path(folder).expanduser().is_dir()
+        Problem("", f"there is no folder '{folder}'", where) for folder, where in named if not expand(folder).is_dir()
     ]
     if problems:
         raise ConfigError(problems)
-    return tuple(dict.fromkeys(Path(folder).expanduser().resolve() for folder, _ in named))
+    return tuple(dict.fromkeys(expand(folder).resolve() for folder, _ in named))
 
 
 def options_of(group: str, folders: Sequence[Path] = ()) -> list[str]:

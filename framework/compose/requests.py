@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 from framework.compose.overrides import Override
@@ -12,6 +11,7 @@ from framework.compose.provenance import Provenance
 from framework.compose.schema import check_schema
 from framework.compose.yaml_file import KeyPath, show_path
 from framework.errors import ConfigError, Problem
+from framework.paths import expand
 from framework.spec import RequestSpec
 
 TEXTS = ("prompt", "negative_prompt")
@@ -38,7 +38,7 @@ def read_requests(file: str) -> dict[str, dict[str, Any]]:
 
     Raises `ConfigError` with every wrong line.
     """
-    path = Path(file).expanduser()
+    path = expand(file)
     shown = show_path(path.absolute())
     try:
         with path.open("rb") as opened:

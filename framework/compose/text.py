@@ -1,9 +1,9 @@
 """Prompt text is literal: what counts as text, how it is read and how it is quoted for Hydra. No torch, no Hydra."""
 
 import re
-from pathlib import Path
 
 from framework.errors import ConfigError
+from framework.paths import expand
 
 MAX_TEXT_BYTES = 1 << 20
 TEXT_NAMES = frozenset({"prompt", "negative_prompt"})
@@ -55,7 +55,7 @@ def read_file(name: str, key: str) -> str:
     """Read the UTF-8 file an `@file` value names; raises `ConfigError` when it cannot be read."""
     where = f"from the command line: {key}=@{name}"
     try:
-        with Path(name).expanduser().open("rb") as file:
+        with expand(name).open("rb") as file:
             content = file.read(MAX_TEXT_BYTES + 1)
         if len(content) > MAX_TEXT_BYTES:
             raise ConfigError.of(key, f"'{name}' holds more than {MAX_TEXT_BYTES} bytes of text", where)

@@ -19,6 +19,7 @@ from framework.loading.source import (
     locate_model,
     parse_hub_path,
 )
+from framework.paths import expand
 from framework.spec import ComponentSpec, ModelSpec
 
 CONFIG_FILE = "config.json"
@@ -45,7 +46,7 @@ def component_place(index: ModelIndex, component: ComponentSpec) -> Place:
     key = f"pipeline.components.{component.name}.source"
     if component.source.startswith(EMBEDDED_PREFIX):
         return Place(locate_model(ModelSpec(source=component.source)) / component.name)
-    path = Path(component.source).expanduser()
+    path = expand(component.source)
     if path.is_file():
         return Place(own.folder, _weights(key, path))
     if path.is_dir():
@@ -98,7 +99,7 @@ def hub_source(component: ComponentSpec) -> HubPath | None:
     """The place on the hub that a component's `source` names, or None where it is local or not said."""
     if component.source is None or component.source.startswith(EMBEDDED_PREFIX):
         return None
-    return None if Path(component.source).expanduser().exists() else parse_hub_path(component.source)
+    return None if expand(component.source).exists() else parse_hub_path(component.source)
 
 
 def _weights(key: str, file: Path) -> Path:

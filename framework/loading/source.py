@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from framework.errors import LoadError, did_you_mean
-from framework.paths import EMBEDDED_MODELS
+from framework.paths import EMBEDDED_MODELS, expand
 from framework.spec import EMPTY, ModelSpec
 
 EMBEDDED_PREFIX = "embedded:"
@@ -41,7 +41,7 @@ def locate_model(model: ModelSpec, hints: Mapping[str, Any] = EMPTY) -> Path:
     """
     if model.source.startswith(EMBEDDED_PREFIX):
         return _embedded(model.source.removeprefix(EMBEDDED_PREFIX))
-    folder = Path(model.source).expanduser()
+    folder = expand(model.source)
     if folder.is_dir():
         return _checked(folder)
     if not is_hub_name(model.source):

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from framework.errors import ConfigError, PlanError
+from framework.paths import expand
 from framework.spec import OutputSpec
 
 MAX_PART_BYTES = 200  # file systems stop at 255; the rest is for the suffix of a temporary name
@@ -25,7 +26,7 @@ def claim_folder(output: OutputSpec, needed_bytes: int = 0) -> Path:
     of the same instant gets another date. Raises `ConfigError` for an unsafe, existing or unwritable folder and
     `PlanError` when fewer than `needed_bytes` are free; nothing is left behind then.
     """
-    root = output.root.expanduser()
+    root = expand(output.root)
     target = resolve_inside(root, output.name) if output.name is not None else None
     _make_root(root)
     check_free_space(root, needed_bytes)
@@ -52,7 +53,7 @@ def resolve_inside(root: Path, name: str) -> Path:
     """
     if _CONTROL.search(name):
         raise ConfigError.of(_KEY, f"the folder name {name!r} has a control character")
-    base = root.expanduser().resolve()
+    base = expand(root).resolve()
     try:
         target = (base / name.replace("\\", "/")).resolve()
     except (OSError, RuntimeError) as error:  # a loop of links, or a name the file system refuses

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from framework.graph import Graph
-from framework.paths import ROOT
+from framework.paths import ROOT, expand
 from framework.planning.profile_source import Described
 from framework.spec import RequestSpec, RunSpec
 
@@ -60,7 +60,7 @@ def _request(request: RequestSpec) -> dict[str, Any]:
     kept: dict[str, Any] = {name: value for name, value in values.items() if name not in WITHOUT_EFFECT}
     for name in FILES:
         if kept[name] is not None:
-            kept[name] = [kept[name], _stamp(Path(kept[name]).expanduser())]
+            kept[name] = [kept[name], _stamp(expand(kept[name]))]
     outputs = len(request.seeds) if request.seeds is not None else request.num_outputs
     return {
         **kept,

@@ -10,6 +10,7 @@ from framework.loading.headers import pickle_files, read_header, weight_files
 from framework.loading.index import CONFIG_FILES, ClassName, ModelIndex, read_index, read_json
 from framework.loading.places import component_place, hub_source
 from framework.loading.source import SAFETENSORS, is_hub_name, locate_model
+from framework.paths import expand
 from framework.planning.remote import remote_sheet
 from framework.planning.sheets import EMPTY, Part, Sheet, find_sheet
 from framework.planning.tensors import Tensor, from_header, main_dtype
@@ -163,7 +164,7 @@ def _from_place(index: ModelIndex, model: ModelSpec, component: ComponentSpec) -
 
 def _from_local_source(own: Stored | None, model: ModelSpec, component: ComponentSpec) -> Stored:
     """A component in a folder or file of its own beside a checkpoint that is not here."""
-    path = Path(component.source or "").expanduser()
+    path = expand(component.source or "")
     cls = ClassName("", own.class_name) if own and own.class_name else None
     if path.is_file():
         stored = _from_folder(cls, path.parent / "-", path, model)

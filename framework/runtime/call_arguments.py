@@ -6,10 +6,10 @@ and callbacks belong to the stage.
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from framework.errors import Problem, did_you_mean
+from framework.paths import expand
 from framework.spec import RequestSpec
 
 COUNTS = ("num_images_per_prompt", "num_videos_per_prompt")
@@ -93,7 +93,7 @@ def _argument(name: str, value: Any, cls: Any, parameters: Parameters) -> Proble
     if name in REQUEST_KEYS:
         return Problem(key, "this belongs to the request", hint=f"use {_request_key(REQUEST_KEYS[name])}")
     if is_picture(value, parameters[name]):
-        return None if Path(value).expanduser().is_file() else Problem(key, f"there is no file '{value}'")
+        return None if expand(value).is_file() else Problem(key, f"there is no file '{value}'")
     if value is not None and "Tensor" in str(parameters[name].annotation):
         return Problem(key, "this takes tensors, which a config cannot hold", hint="remove it")
     return None
@@ -126,7 +126,7 @@ def _missing(cls: Any, parameters: Parameters, args: Mapping[str, Any], request:
 def _files(parameters: Parameters, request: RequestSpec) -> Iterator[Problem]:
     for key in FILES:
         file = getattr(request, key)
-        if file is not None and parameter_of(key, parameters) is not None and not Path(file).expanduser().is_file():
+        if file is not None and parameter_of(key, parameters) is not None and not expand(file).is_file():
             yield Problem(f"request.{key}", f"there is no file '{file}'")
 
 

@@ -1,12 +1,12 @@
 """Pictures into a pipeline and out of it: files to PIL images, what a call returns to `Frames`. Imports torch."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from framework.errors import ConfigError, StageError
+from framework.paths import expand
 from framework.values import Frames
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def read_picture(file: str, key: str = "request.image") -> "Image":
     from PIL import ImageOps
 
     try:
-        with images.open(Path(file).expanduser()) as opened:
+        with images.open(expand(file)) as opened:
             return ImageOps.exif_transpose(opened).convert("RGB")
     except (OSError, ValueError, SyntaxError, images.DecompressionBombError) as error:
         raise ConfigError.of(key, f"'{file}' is no picture that can be read: {error}") from error
@@ -34,7 +34,7 @@ def read_video(file: str, key: str = "request.video") -> "list[Image]":
     except ImportError as error:
         raise ConfigError.of(key, "reading a video needs PyAV", hint="install framework[video]") from error
     try:
-        with av.open(str(Path(file).expanduser())) as container:
+        with av.open(str(expand(file))) as container:
             frames: list[Image] = [frame.to_image() for frame in container.decode(video=0)]
     except (OSError, ValueError, IndexError) as error:  # PyAV's errors are OSError and ValueError
         raise ConfigError.of(key, f"'{file}' is no video that can be read: {error}") from error

@@ -8,6 +8,7 @@ from typing import Any
 from framework.errors import ConfigError, OutputError
 from framework.outputs.folder import check_free_space, claim_folder
 from framework.outputs.frames import needed_bytes
+from framework.paths import expand
 from framework.report.sweep_page import write_sweep_report
 from framework.spec import OutputSpec
 from framework.sweep.engine import Engine, Host, LocalHost, Watcher, places_of
@@ -40,7 +41,7 @@ def find_folder(directory: str | None, output: OutputSpec) -> Path:
     """
     if directory is None:
         return claim_folder(output)
-    path = Path(directory).expanduser().absolute()
+    path = expand(directory).absolute()
     if (path / FILE_NAME).is_file():
         return path
     if path.is_dir():

@@ -1,6 +1,7 @@
 """The nodes of a Ray cluster as the devices of a sweep, and workers on them. Imports ray in functions only."""
 
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
@@ -45,6 +46,8 @@ def connect(settings: RaySettings) -> None:
     if ray.is_initialized():
         return
     own: dict[str, Any] = {}
+    if settings.address is not None:
+        _knock(settings.address)
     if settings.address is None:
         own = {"include_dashboard": False, "runtime_env": {"env_vars": {"PYTHONPATH": own_path()}}}
     try:
@@ -53,6 +56,18 @@ def connect(settings: RaySettings) -> None:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         reason = f"cannot join the cluster at '{settings.address}': {lines[0]}"
         raise ConfigError.of(ADDRESS, reason, hint="is `ray start --head` running there?") from error
+
+
+def _knock(address: str) -> None:
+    """Ray tries for minutes to reach a head that is not there; a closed port is known at once."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "/" in address or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        reason = f"nobody answers at '{address}': {error}"
+        raise ConfigError.of(ADDRESS, reason, hint="is `ray start --head` running there?") from None
 
 
 class Cluster:
