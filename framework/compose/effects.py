@@ -87,8 +87,11 @@ def _note_knob(setting: Setting, decisions: Decisions, findings: Findings) -> No
 def _note_not_layerwise(setting: Setting, decisions: Decisions, findings: Findings) -> None:
     """A knob of components that are not streamed.
 
-    Below the user's layer this is said only where the same layer chose the mode: an overruled preset is no mistake.
+    Of a preset this is said only where it chose the mode itself: an overruled preset is no mistake. A pipeline's own
+    knobs are for whoever chooses to stream.
     """
+    if setting.origin.layer == "pipeline":
+        return
     name = next(iter(setting.targets))
     decision = decisions[name]
     winner = decision.winners["mode"]
