@@ -125,3 +125,26 @@ def on_node(state: dict[str, Any], node: str) -> bool:
 
     identities = sorted(str(one["NodeID"]) for one in ray.nodes() if one["Alive"]) if ray.is_initialized() else []
     return node in identities and state["attempts"][-1]["device"].endswith("-2") == (identities.index(node) == 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sweep.ray.address=127.0.0.1:1"], "sweep.ray.address: nobody answers at '127.0.0.1:1'"),
+        (["sweep.ray.memory=80%"], "sweep.ray.memory: '80%' is no amount of memory; write 32GiB"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_told_at_once(
+    words: list[str], message: str, sweep: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep("--engine", "ray", "seed=1,2", *words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_devices_of_a_cluster_are_counted_or_all(
+    on_ray: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert on_ray("seed=1,2", "--devices", "0,1", "--dry-run") == 2
+    assert "'0,1' names no devices of a cluster; write auto, sim:4 or none:2" in capsys.readouterr().err
+    assert on_ray("seed=1,2", "--devices", "auto", "--dry-run") == 0
+    assert len(capsys.readouterr().out.partition("devices: ")[2].split(", ")) == 2  # no GPU: one place on each node
