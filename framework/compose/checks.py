@@ -5,6 +5,7 @@ from typing import Any
 
 from framework.compose.legacy import refusal
 from framework.errors import ConfigError, Problem, did_you_mean
+from framework.platforms.hardware import MAX_SIM_DEVICES
 from framework.registry import FAMILIES, STAGES
 
 Locate = Callable[[str], str]
@@ -38,6 +39,7 @@ def cross_problems(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]
     pipeline = data["pipeline"]
     yield from _backend(pipeline, locate)
     yield from _components(pipeline, str(data.get("device") or "auto").partition(":")[0], locate)
+    yield from _machine(data, locate)
     yield from _sweeping(data, locate)
     yield from _without_counterpart(data, locate)
 
@@ -82,6 +84,20 @@ def _components(pipeline: Mapping[str, Any], run_kind: str, locate: Locate) -> I
             key = f"pipeline.components.{name}.device"
             reason = f"'{device}' is another kind of device than that of the run, '{run_kind}'"
             yield Problem(key, reason, locate(key), f"write {run_kind}:1")
+
+
+def _machine(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
+    """A simulated device beyond the last one, and figures of a machine that is looked at instead."""
+    kind, _, number = str(data.get("device") or "auto").partition(":")
+    if kind == "sim" and int(number or 0) >= MAX_SIM_DEVICES:
+        reason = f"there is no device {int(number)}: {MAX_SIM_DEVICES} can be simulated"
+        yield Problem("device", reason, locate("device"), f"write sim:0 to sim:{MAX_SIM_DEVICES - 1}")
+    hardware = data.get("hardware") or {}
+    for name, value in hardware.items() if hardware.get("name") == "auto" else ():
+        if name != "name" and value is not None:
+            key = f"hardware.{name}"
+            hint = f"name the profile to change, as in hardware=rtx_4090 {key}=VALUE"
+            yield Problem(key, "no effect beside hardware=auto, which takes its own figures", locate(key), hint)
 
 
 def _sweeping(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:

@@ -32,7 +32,7 @@ def _contradictions(words: Sequence[Override]) -> Iterator[Problem]:
             continue
         for key, value in word.leaves():
             before, other = said.get(key, (value, word))
-            if before != value and None not in (before, value):
+            if shown(before) != shown(value) and before != value and None not in (before, value):
                 reason = f"'{shown(value)}' contradicts {key}={shown(before)} ({other.where})"
                 yield Problem(key, reason, word.where, "keep one of them")
             said[key] = value, word

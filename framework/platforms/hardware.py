@@ -9,6 +9,7 @@ from framework.paths import CONF
 
 GIB = 1024**3
 DEFAULT_SIM_HARDWARE = "rtx_4090"
+MAX_SIM_DEVICES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

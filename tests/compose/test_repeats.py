@@ -77,3 +77,10 @@ def test_modes_of_a_file_stay_below_those_of_the_command_line(written: str, word
     assert [reason.origin.where for reason in placements["vae"].reasons if reason.subject == "mode" and reason.won] == [
         f"{file}:2"
     ]
+
+
+def test_not_a_number_is_told_as_such_and_does_not_contradict_itself() -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose(["layerwise.dit.prefetch=nan"])
+    (problem,) = caught.value.problems
+    assert problem.reason == "must be a finite number, got nan"

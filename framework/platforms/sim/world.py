@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from framework.platforms.hardware import DEFAULT_SIM_HARDWARE, GIB, HardwareProfile, load_hardware
+from framework.platforms.hardware import DEFAULT_SIM_HARDWARE, GIB, MAX_SIM_DEVICES, HardwareProfile, load_hardware
 from framework.platforms.sim.block import Pending
 from framework.platforms.sim.errors import SimRace
 from framework.platforms.sim.faults import Faults
 from framework.platforms.sim.ledger import Ledger, PinnedBuffer, PinnedPool
 from framework.platforms.sim.streams import Clock, Stream, merge
 
-MAX_DEVICES = 64
 MAX_IN_FLIGHT = 256
 
 
@@ -103,8 +102,8 @@ class World:
 
     def device(self, index: int) -> Device:
         """Return device `index`, adding devices of the same profile up to it."""
-        if not 0 <= index < MAX_DEVICES:
-            raise RuntimeError(f"invalid device ordinal: sim:{index}; at most {MAX_DEVICES} can be simulated")
+        if not 0 <= index < MAX_SIM_DEVICES:
+            raise RuntimeError(f"invalid device ordinal: sim:{index}; at most {MAX_SIM_DEVICES} can be simulated")
         while len(self.devices) <= index:
             self.devices.append(Device(self, len(self.devices), self.capacity_bytes))
         return self.devices[index]
