@@ -86,6 +86,16 @@ def test_an_experiment_is_the_users(user_conf: Path) -> None:
     assert (winner.origin.layer, winner.origin.where) == ("user", "mine/experiment/mine.yaml:4")
 
 
+def test_pipeline_defaults_of_an_experiment_go_over_the_pipelines_own_and_leave_the_rest(user_conf: Path) -> None:
+    text = "# @package _global_\npipeline: {defaults: {request: {height: 64}, residency: {vae: component-offload}}}\n"
+    (user_conf / "experiment" / "taller.yaml").write_text(text)
+    spec, plain = compose_mine(user_conf, "experiment=taller"), compose([])
+    (request,), (usual,) = spec.requests, plain.requests
+    assert (request.height, request.width, request.prompt) == (64, usual.width, usual.prompt)
+    assert spec.placements["vae"].mode == "component-offload"
+    assert spec.placements["transformer"].mode == plain.placements["transformer"].mode == "resident"
+
+
 def test_a_preset_of_the_users_is_still_a_preset(user_conf: Path) -> None:
     (user_conf / "residency" / "mine.yaml").write_text("name: mine\nmodes:\n  vae: component-offload\n")
     spec = compose_mine(user_conf, "residency=mine")
