@@ -47,6 +47,9 @@ BENCHES: Mapping[str, Bench] = {
         tables.load_memory,
         quick=("--layers", "1", "--only", "resident", "layerwise-offload, pinned"),
     ),
+    "plan_vs_published": Bench(
+        "How far are forecasts from what others have published?", tables.plan_vs_published, quick=("--quick",)
+    ),
     "sweep": Bench("What do warm workers save in a sweep?", tables.sweep, quick=("--jobs", "2", "--runs", "1")),
     "gpu": Bench(
         "What does a real GPU say?",
