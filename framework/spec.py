@@ -167,6 +167,19 @@ class Placement:
     reasons: tuple[Reason, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class NextBest:
+    """A placement that holds less device memory than the planned one, by so many bytes in a use and between uses.
+
+    `seconds` is what it adds to the run as foretold.
+    """
+
+    placement: Placement
+    seconds: float
+    used_bytes: int
+    idle_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericsSpec:
     """Everything that may change the picture; part of a result's identity. `vae_tiling` is auto, true or false.
@@ -286,7 +299,8 @@ class RunSpec:
 
     `provenance` maps dotted keys that somebody set to their origin; `notes` are the one-line messages that composing
     produced (foldings, fallbacks, warnings), for the log and the terminal. `planned`: placements of mode `auto` are
-    still to be decided, to beat those of `presets`; `plan` is the plan that decided them, as the record has it.
+    still to be decided, to beat those of `presets`; `plan` is the plan that decided them, as the record has it, and
+    `next_best` what it would take with less memory, the cheapest first.
     """
 
     pipeline: PipelineSpec
@@ -301,6 +315,7 @@ class RunSpec:
     planned: bool = False
     presets: Mapping[str, Mapping[str, Placement]] = field(default_factory=lambda: EMPTY)
     plan: Mapping[str, Any] | None = None
+    next_best: tuple[NextBest, ...] = ()
     checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec)
     recover: RecoverSpec | None = field(default_factory=RecoverSpec)
     warmup: bool = False  # run the first request once before, and keep nothing of it but weights where they are

@@ -10,6 +10,7 @@ from framework.errors import FrameworkError
 from framework.graph import Graph
 from framework.memory.host_budget import read_host_memory
 from framework.planning.machine import resolve_hardware
+from framework.planning.next_best import next_best
 from framework.planning.plan import Plan, Planner
 from framework.planning.plan_data import decided
 from framework.planning.wishes import settled
@@ -45,7 +46,7 @@ def decide(spec: RunSpec, graph: Graph, events: EventBus) -> RunSpec:
         return spec
     if plan is None:
         return spec
-    chosen = decided(spec, plan)
+    chosen = replace(decided(spec, plan), next_best=next_best(plan, spec.placements))
     for note in chosen.notes[len(spec.notes) :]:
         events.emit(Note(note))
     assert chosen.plan is not None

@@ -1,10 +1,11 @@
 """The next smaller placement when the device is full: one change, the cheapest first. Imports torch.
 
-What is idle leaves first, for it costs one copy a use. What is in use is streamed, then with fewer residents, then
-without a layer fetched ahead. Weights keep their bytes in every mode, so no notch changes a picture.
+A run that was planned goes by what its plan would take next; after that, and without a plan, by rules of thumb: what is
+idle leaves first, for it costs one copy a use. What is in use is streamed, then with fewer residents, then without a
+layer fetched ahead. Weights keep their bytes in every mode, so no notch changes a picture.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import nn
@@ -14,8 +15,9 @@ from framework.errors import ConfigError
 from framework.memory.layers import find_stacks
 from framework.runtime.placed import RESIDENT, Placed
 from framework.runtime.sharing import LAYERWISE, WHOLE
-from framework.spec import Knob, Placement
+from framework.spec import Knob, NextBest, Placement
 
+NextNotch = Callable[[Placed, str | None, Collection[str], Mapping[str, nn.Module], Collection[str]], "Notch | None"]
 HALF = "50%"
 NONE = "0"
 
@@ -62,6 +64,56 @@ def next_notch(
                 if notch.choice not in impossible:
                     return notch
     return None
+
+
+def planned(plan: Sequence[NextBest]) -> NextNotch:
+    """Return `next_notch` with the next-best placements of a plan before its own, those of idle components first."""
+
+    def order(
+        placed: Placed,
+        failing: str | None,
+        in_use: Collection[str],
+        modules: Mapping[str, nn.Module],
+        impossible: Collection[str] = (),
+    ) -> Notch | None:
+        resting = set(placed.components()) - ({*in_use, failing} if failing is not None else set())
+        for idle in (True, False):
+            for one in plan:
+                name = one.placement.component
+                saved = one.idle_bytes if idle else one.used_bytes
+                if name not in modules or (name in resting) is not idle or saved <= _saved(plan, placed, name, idle):
+                    continue
+                notch = _planned_notch(placed.placement(name), one)
+                if notch.choice not in impossible:
+                    return notch
+        return next_notch(placed, failing, in_use, modules, impossible)
+
+    return order if plan else next_notch
+
+
+def _saved(plan: Sequence[NextBest], placed: Placed, name: str, idle: bool) -> int:
+    """What the component's placement saves already: one of the plan's own notches, or the plan itself."""
+    here = _words(placed.placement(name))
+    taken = (one for one in plan if one.placement.component == name and _words(one.placement) == here)
+    return max((one.idle_bytes if idle else one.used_bytes for one in taken), default=0)
+
+
+def _planned_notch(before: Placement, one: NextBest) -> Notch:
+    text = f"{before.component}: {_words(before)} -> {_words(one.placement)}, the plan's next-best"
+    return Notch(one.placement, text, _command(one.placement))
+
+
+def _words(placement: Placement) -> str:
+    if placement.mode != LAYERWISE:
+        return placement.mode
+    return f"{LAYERWISE} with resident {_written(placement, 'resident')}, prefetch {_written(placement, 'prefetch')}"
+
+
+def _command(placement: Placement) -> str:
+    name, words = placement.component, [f"component_residency.{placement.component}={placement.mode}"]
+    if placement.mode == LAYERWISE:
+        words += [f"layerwise.{name}.{knob}={_written(placement, knob)}" for knob in ("resident", "prefetch")]
+    return " ".join(words)
 
 
 def waiting_notch(placement: Placement) -> Notch:

@@ -14,12 +14,10 @@ from framework.compose.selectors import group_of
 from framework.errors import FrameworkError
 from framework.runtime.events import EventBus, Note
 from framework.runtime.failures import ledger_lines
-from framework.runtime.notches import Notch, next_notch, waiting_notch
+from framework.runtime.notches import NextNotch, Notch, next_notch, waiting_notch
 from framework.runtime.placed import Placed
 from framework.runtime.sharing import MIB, WHOLE
 from framework.spec import RecoverSpec, RunSpec
-
-NextNotch = Callable[[Placed, str | None, Collection[str], Mapping[str, nn.Module], Collection[str]], Notch | None]
 
 
 def unrepeatable(spec: RunSpec) -> frozenset[str]:

@@ -31,6 +31,7 @@ from framework.runtime.family import Family
 from framework.runtime.finite import all_finite
 from framework.runtime.interrupts import Interrupts
 from framework.runtime.kept import Kept
+from framework.runtime.notches import planned
 from framework.runtime.placed import Placed
 from framework.runtime.placing import Meter, effective_placements, make_placed, place_all
 from framework.runtime.prompt_cache import PromptCache
@@ -122,7 +123,7 @@ def _run_all(
     place_all(placed, store, graph)
     family: Family | None = FAMILIES.get(spec.pipeline.family)() if spec.pipeline.family else None
     check = (interrupts or Interrupts()).check
-    recovery = Recovery(spec.recover, placed, store.modules, events, unrepeatable(spec))
+    recovery = Recovery(spec.recover, placed, store.modules, events, unrepeatable(spec), planned(spec.next_best))
     run = _Run(
         spec=spec,
         graph=graph,

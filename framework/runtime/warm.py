@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from framework.platforms import Platform
 from framework.runtime.load_key import can_be_kept, load_key
@@ -49,7 +50,8 @@ class Warm:
             return None
         if _asked(spec) == self._asked:
             then = self._decided
-            return replace(spec, placements=then.placements, numerics=then.numerics, plan=then.plan, planned=False)
+            decided: dict[str, Any] = {"placements": then.placements, "numerics": then.numerics, "plan": then.plan}
+            return replace(spec, **decided, planned=False, next_best=then.next_best)
         if self._loaded.platform.kind not in STATIC and (spec.planned or not self._moves):
             self.close()
         return None
