@@ -42,6 +42,7 @@ BENCHES: Mapping[str, Bench] = {
     "overlap_sim": Bench(
         "How well do copies hide behind compute?", tables.overlap_sim, quick=("--quick",), simulated=True
     ),
+    "scaling": Bench("How does the engine's own cost grow?", tables.scaling, quick=("--quick",)),
     "load_memory": Bench(
         "What does loading cost in host memory?",
         tables.load_memory,

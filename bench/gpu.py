@@ -26,9 +26,8 @@ import torch
 
 from bench import gpu_parts, tables
 from bench.gpu_models import LARGE, build_large
-from bench.gpu_run import OURS, Device, run_ours, run_peer, tried
+from bench.gpu_run import OURS, STEPS, Device, run_ours, run_peer, tried
 from bench.peers_models import MODELS, Model, build
-from bench.peers_settings import STEPS
 from bench.results import Result, load_now, machine, write
 from framework.calibration.measure import measure
 from framework.calibration.measured import Measured, laid_over
@@ -122,10 +121,7 @@ class Check:
         return {"denoiser_bytes": denoiser_bytes, "passes": model.passes, "rows": rows}
 
     def _bounded(self, row: dict[str, Any], rows: Sequence[dict[str, Any]], model: Model, size: int) -> dict[str, Any]:
-        """Add the larger of the resident step and the copies of a step, and the ratio to it.
-
-        What the last step does not fetch ahead any more is counted as if it did: the ratio may come out a little low.
-        """
+        """Add the larger of the resident step and the copies of a step, and the ratio to it."""
         resident = next((one["step_s"] for one in [*rows, row] if one["setting"] == "ours, resident"), None)
         if "step_s" not in row or resident is None or self.measured is None:
             return row

@@ -102,8 +102,8 @@ def again(module: Any, **changes: Any) -> Any:
 
 
 def _wan(pipeline: Any) -> dict[str, Any]:
-    wide = {"num_attention_heads": 2, "attention_head_dim": 32, "ffn_dim": 176, "num_layers": 20, "text_dim": 64}
-    encoder = again(pipeline.text_encoder, d_model=64, d_kv=16, d_ff=160, num_layers=8)
+    wide = {"num_attention_heads": 2, "attention_head_dim": 32, "ffn_dim": 176, "num_layers": 12, "text_dim": 64}
+    encoder = again(pipeline.text_encoder, d_model=64, d_kv=16, d_ff=160, num_layers=6)
     return {"transformer": again(pipeline.transformer, **wide), "text_encoder": encoder}
 
 
@@ -119,6 +119,7 @@ def _qwen(pipeline: Any) -> dict[str, Any]:
     config = pipeline.text_encoder.config.to_dict()
     text = {**config["text_config"], "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 12}
     text |= {"num_attention_heads": 4, "num_key_value_heads": 4, "layer_types": None}
+    text |= {"rope_scaling": {"mrope_section": [2, 3, 3], "rope_type": "default", "type": "default"}}
     vision = {**config["vision_config"], "out_hidden_size": 64}
     encoder = again(pipeline.text_encoder, text_config=text, vision_config=vision, hidden_size=64)
     return {"transformer": again(pipeline.transformer, **wide), "text_encoder": encoder}
@@ -143,7 +144,7 @@ MODELS: Mapping[str, Model] = {
             denoiser="transformer",
             denoiser_gb=28.58,
             tflop_per_gb=59.0,
-            depth=0.5,
+            depth=0.3,
             steps=40,
             passes=2,
             deepen=_wan,

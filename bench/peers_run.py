@@ -25,7 +25,8 @@ from framework.runtime.run import execute
 from framework.spec import RunSpec
 from framework.values import Frames
 
-PROMPTS = ("a cat", "two dogs")
+PROMPTS = {"a cat": 2, "two dogs": STEPS}
+"""Steps by prompt; the first request is for learning the order of layers."""
 DOES_NOT_FIT = "does not fit"
 Picture = torch.Tensor | None
 
@@ -70,12 +71,12 @@ class Watch:
         self.steps_at.clear()
 
     def row(self, setting: str, model: Model) -> Row:
-        """Sum up; steps beyond those that were made take as long as those after the first."""
+        """Sum up; steps that were not made take as long as the second: the last one fetches nothing ahead."""
         self.world.synchronize()
         moved: Counter[str] = Counter()
         for move in self.world.moves[self.first_move :]:
             moved[move.direction] += move.size_bytes
-        step_s = (self.steps_at[-1] - self.steps_at[0]) / (len(self.steps_at) - 1)
+        step_s = self.steps_at[1] - self.steps_at[0]
         return Row(
             setting,
             seconds=self.now() - self.began + (model.steps - len(self.steps_at)) * step_s,
@@ -103,9 +104,9 @@ def run_peer(
     try:
         with torch.no_grad(), SimCompat():
             PEERS[setting](pipeline, torch.device("sim"))
-            for prompt in PROMPTS:
+            for prompt, steps in PROMPTS.items():
                 watch.begin()
-                output = call(pipeline, model, prompt, callback_on_step_end=stepped)
+                output = call(pipeline, model, prompt, steps, callback_on_step_end=stepped)
                 made = output.cpu()
         return watch.row(setting, model), made
     except torch.OutOfMemoryError:
@@ -166,7 +167,7 @@ def _decided(model: Model, profile: HardwareProfile, folder: Path, words: tuple[
     spec = replace(spec, config={**spec.config, "hardware": asdict(profile)})
     graph = build_graph(spec.pipeline)
     chosen = decide(spec, graph, EventBus()) if spec.planned else spec
-    requests = tuple(replace(spec.requests[0], prompt=prompt, num_inference_steps=STEPS) for prompt in PROMPTS)
+    requests = tuple(replace(spec.requests[0], prompt=p, num_inference_steps=n) for p, n in PROMPTS.items())
     return replace(chosen, requests=requests, planned=False), graph
 
 

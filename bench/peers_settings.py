@@ -9,6 +9,7 @@ from torch import nn
 from bench.peers_models import Model
 
 STEPS = 3
+"""Of the request that is measured; the first and the last step are not like the others."""
 Enable: TypeAlias = Callable[[Any, torch.device], None]
 
 
@@ -70,11 +71,11 @@ PEERS: Mapping[str, Enable] = {
 }
 
 
-def call(pipeline: Any, model: Model, prompt: str, **more: Any) -> torch.Tensor:
+def call(pipeline: Any, model: Model, prompt: str, steps: int = STEPS, **more: Any) -> torch.Tensor:
     """Call diffusers' pipeline; returns its pictures as ours are: channels last."""
     generator = torch.Generator().manual_seed(0)
     output = pipeline(
-        prompt=prompt, num_inference_steps=STEPS, generator=generator, output_type="pt", **model.call, **more
+        prompt=prompt, num_inference_steps=steps, generator=generator, output_type="pt", **model.call, **more
     )
     frames: torch.Tensor = output.frames if hasattr(output, "frames") else output.images
     return frames.movedim(-3, -1)

@@ -235,3 +235,18 @@ def _beside(row: Mapping[str, Any], published: str, foretold: str, ratio: str, u
     if published not in row:
         return ("", "", "")
     return (f"{row[published]:.4g} {unit}", f"{row[foretold]:.4g} {unit}", f"{row[ratio]:.2f}")
+
+
+def scaling(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (
+            row["series"],
+            f"{row['exponent']:.2f}",
+            verdict(row["holds"]),
+            ", ".join(str(size) for size in row["sizes"]),
+            ", ".join(f"{1e3 * cost:.3g}" for cost in row["seconds"]),
+        )
+        for row in found["series"]
+    ]
+    goal = f"at most {found['limit']}, or under {1e3 * found['noise_s']:.0f} ms in all"
+    return grid(("what grows", f"exponent of the last step ({goal})", "goal", "sizes", "ms of one thread"), rows)

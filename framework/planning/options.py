@@ -26,6 +26,9 @@ COARSE, FEW = 4, 9
 ALL_COMBINATIONS = 64
 """Up to this many, every combination of resident layers of several stacks is looked at."""
 
+FINE = 128
+"""Of more layers, so many counts of resident ones are looked at, evenly spread: the cost of a plan stays linear."""
+
 NO_WISH = Wish()
 
 
@@ -122,17 +125,26 @@ def _resident_counts(lengths: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     combinations = 1
     for length in lengths:
         combinations *= length + 1
-    if len(lengths) == 1 or combinations <= ALL_COMBINATIONS:
+    if len(lengths) == 1:
+        yield from ((count,) for count in _spread(lengths[0]))
+        return
+    if combinations <= ALL_COMBINATIONS:
         yield from sorted(product(*(range(length + 1) for length in lengths)), key=lambda one: (sum(one), one))
         return
     total = sum(lengths)
     seen: set[tuple[int, ...]] = set()
-    for count in range(total + 1):
+    for count in _spread(total):
         alike = tuple(round(count * length / total) for length in lengths)
         for one in (alike, _filled(lengths, count), _filled(lengths[::-1], count)[::-1]):
             if one not in seen:
                 seen.add(one)
                 yield one
+
+
+def _spread(length: int) -> list[int]:
+    """Counts from none to all, at most about `FINE` of them."""
+    step = -(-length // FINE) or 1
+    return [*range(0, length, step), length]
 
 
 def _filled(lengths: tuple[int, ...], count: int) -> tuple[int, ...]:

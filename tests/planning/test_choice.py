@@ -12,7 +12,7 @@ from framework.planning.facts import Budgets, Choice
 from framework.planning.forecast import forecast
 from framework.planning.host import host_use, traffic_tiers
 from framework.planning.memory import stage_peaks
-from framework.planning.options import Option
+from framework.planning.options import FINE, Option, _resident_counts
 from framework.planning.problem import LAYERWISE, RESIDENT, WHOLE, PlanProblem, Wish
 from framework.planning.refusal import CannotFit
 from framework.planning.uses import Life, live_through
@@ -241,3 +241,13 @@ def test_the_forecast_of_the_answer_is_what_the_search_reckoned_with() -> None:
     problem = cases.flux("rtx_4090")
     found = select(problem)
     assert found.forecast == forecast(problem, found.choices)
+
+
+@pytest.mark.parametrize("lengths", [(60,), (2048,), (19, 38), (700, 900)], ids=str)
+def test_no_stack_has_so_many_counts_that_a_plan_takes_long(lengths: tuple[int, ...]) -> None:
+    counts = list(_resident_counts(lengths))
+    assert counts[0] == (0,) * len(lengths)
+    assert counts[-1] == lengths
+    assert len(counts) <= 3 * (FINE + 1)
+    if lengths == (60,):
+        assert len(counts) == 61
