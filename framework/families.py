@@ -94,7 +94,7 @@ def families_page() -> str:
             "## Whole",
             "",
             "```",
-            "python -m framework run pipeline=diffusers pipeline.model.source=embedded:digits request.num_frames=9",
+            "python -m framework run pipeline=diffusers pipeline.model.source=embedded:digits prompt=nine",
             "```",
             "",
             "The source may be a folder or a hub name; `+pipeline.args.NAME=VALUE` is a further argument of the call.",

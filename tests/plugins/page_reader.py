@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FILE = re.compile(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SHELL = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SHELLS = ("sh", "console", "")
 _INLINE = re.compile(r"`([^`\n]+)`")
 _COMMAND = re.compile(r"^(?:\$ )?((?:[A-Z_]+=\S+ )*)(?:python -m )?framework (\S.*)$")
 
@@ -32,7 +33,8 @@ def write_files(page: Path, folder: Path) -> list[Path]:
 
 def shell_commands(page: Path) -> list[Command]:
     """The commands of the page's shell blocks, in order; output below a `$ ` prompt is passed over."""
-    blocks = _SHELL.findall(page.read_text(encoding="utf-8"))
+    found = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    blocks = [text for language, text in found if language in _SHELLS]
     return [command for block in blocks for line in block.splitlines() if (command := _read(line))]
 
 

@@ -15,6 +15,7 @@ EXAMPLES = ("pipeline-yaml.md", "writing-a-stage.md", "writing-a-strategy.md")
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), ROOT / "examples" / "plugin" / "README.md"]
 SHOWN = [(page, command) for page in PAGES for command in page_reader.all_commands(page)]
 ANSWERS_WITHOUT_A_TRACE = ("validate", "explain", "list", "show")
+OF_A_RUN = {"--from", "--resume"}  # followed by the folder of a run that the reader has
 
 
 @pytest.fixture
@@ -56,7 +57,8 @@ def test_every_command_shown_is_understood(
         monkeypatch.setenv(name, value)
     assert command.words[0] in COMMANDS
     extra = {"run": ["--dry-run"]} | {name: [] for name in ANSWERS_WITHOUT_A_TRACE}
-    assert main([*command.words, *extra.get(command.words[0], ["--help"])]) == 0
+    flags = ["--help"] if OF_A_RUN & set(command.words) else extra.get(command.words[0], ["--help"])
+    assert main([*command.words, *flags]) == 0
 
 
 def test_the_pages_on_writing_are_under_two_pages() -> None:
@@ -88,9 +90,11 @@ def test_a_page_is_read_as_a_reader_would(tmp_path: Path) -> None:
     page.write_text(
         "`a/b.yaml`:\n\n```yaml\nx: 1\n```\n\nSay `framework list` or `a framework run`.\n\n"
         "```console\n$ A=1 python -m framework run seed=3 # why\nframework-like output\n```\n"
+        "```\nframework show wan2\n```\n"
     )
     assert [path.read_text() for path in page_reader.write_files(page, tmp_path)] == ["x: 1\n"]
     assert page_reader.all_commands(page) == [
         page_reader.Command(("run", "seed=3"), (("A", "1"),)),
+        page_reader.Command(("show", "wan2")),
         page_reader.Command(("list",)),
     ]
