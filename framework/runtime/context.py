@@ -20,6 +20,8 @@ from framework.runtime.store import ComponentStore
 from framework.spec import EMPTY, ComponentUse, RequestSpec
 from framework.values import Frames, Value
 
+INSIDE = " (component "
+
 
 class Writer(Protocol):
     """Takes finished pictures; whoever runs the request gives one."""
@@ -153,7 +155,7 @@ class StageContext:
         self._residency.finish_step(step, num_steps, before_switch, self._skipped_steps)
         if self._events.heard:
             self._events.emit(StepDone(self.request_index, self.stage, step, num_steps, values))
-        bad = self.watch.add(f"at step {step} of {num_steps}", values)
+        bad = self.watch.add(self._in_component(f"at step {step} of {num_steps}"), values)
         if bad is not None:
             raise self.non_finite(bad)
         self._check()
@@ -171,7 +173,7 @@ class StageContext:
             return
 
         def look(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            bad = self.watch.add(f"in {name}", output)
+            bad = self.watch.add(self._in_component(f"in {name}"), output)
             if bad is not None:
                 raise self.non_finite(bad)
 
@@ -187,11 +189,13 @@ class StageContext:
 
     def non_finite(self, where: str) -> NotFinite:
         """Return the error for a stage that computed NaN or infinity, first seen at `where`."""
+        where = where if INSIDE in where else self._in_component(where)
+        return NotFinite(f"stage '{self.stage}' computed values that are not finite (NaN or infinity), first {where}")
+
+    def _in_component(self, where: str) -> str:
+        """Say who computed it, now: a flag may be read when the stage ends, after the calls of other components."""
         component = self._residency.last_component
-        inside = f" (component '{component}')" if component else ""
-        return NotFinite(
-            f"stage '{self.stage}' computed values that are not finite (NaN or infinity), first {where}{inside}"
-        )
+        return f"{where}{INSIDE}'{component}')" if component else where
 
     def _declared(self, component: str, phase: str | None) -> ComponentUse:
         uses = [use for use in self._node.component_uses if use.component == component]

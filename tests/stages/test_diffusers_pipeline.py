@@ -15,6 +15,7 @@ from whole_builders import plain_frames, tiny_args, tiny_request, whole
 from framework.errors import StageError
 from framework.graph import build_graph
 from framework.runtime.events import StepDone, UseFinished, UseStarted
+from framework.runtime.finite import FiniteWatch, finite_flag, tensors_of
 from framework.runtime.pictures import joined
 from framework.spec import ComponentSpec, ComponentUse, RequestSpec, StageSpec
 from framework.values import Frames
@@ -150,12 +151,20 @@ def test_denoisers_that_run_in_turn_share_a_phase() -> None:
     assert phases == {"controlnet": "dit", "unet": "dit", "vae": "vae", "safety_checker": None}
 
 
-def test_numbers_that_are_none_are_named(whole_stores: Named, asked: Callable[..., RequestSpec]) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_numbers_that_are_none_are_named_with_who_computed_them(
+    at_once: bool, whole_stores: Named, asked: Callable[..., RequestSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_later(watch: FiniteWatch, where: str, value: Any) -> None:
+        watch._flags += [(where, finite_flag(tensor)) for tensor in tensors_of(value)]
+
+    if not at_once:  # as on an accelerator: read when the stage ends, and the VAE has run since
+        monkeypatch.setattr(FiniteWatch, "add", look_later)
     loaded = whole_stores("cogvideox")
     module = loaded[2].module("transformer")
     handle = module.register_forward_hook(lambda _module, _inputs, output: (output[0] * float("nan"),))
     try:
-        with pytest.raises(StageError, match=r"not finite .*first at step 1 of 2"):
+        with pytest.raises(StageError, match=r"not finite .*first at step 1 of 2 \(component 'transformer'\)"):
             spec_builders.run(loaded, asked("cogvideox"))
     finally:
         handle.remove()
