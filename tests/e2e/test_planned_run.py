@@ -52,3 +52,32 @@ def test_what_fits_nowhere_ends_with_3_before_a_weight_is_read(
     assert "of device memory, and there is 0.3 MB; what would fit: " in capsys.readouterr().err
     record = json.loads((tmp_path / "none" / "record.json").read_text())
     assert record["status"] == "refused"
+
+
+@pytest.mark.slow
+def test_a_planned_run_on_a_card_that_shrinks_takes_the_plans_next_best(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    from framework.platforms.sim.world import current
+    from framework.runtime import events
+
+    monkeypatch.setenv("FRAMEWORK_CACHE", str(cache))
+    words = ("residency=auto", "request.num_inference_steps=4")
+    whole = run(tmp_path, "whole", *words)
+    plain = events.EventBus.emit
+
+    def emit(bus: events.EventBus, event: events.Event) -> None:
+        plain(bus, event)
+        if isinstance(event, events.StepDone) and event.step == 2:
+            ledger = current().devices[0].ledger
+            ledger.capacity_bytes = int(ledger.peak_bytes * 0.6)
+
+    monkeypatch.setattr(events.EventBus, "emit", emit)
+    try:
+        shrunk = run(tmp_path, "shrunk", *words, "recover.max_notches=8")
+    finally:
+        current().devices[0].ledger.capacity_bytes = current().capacity_bytes
+    hashes = [one["requests"][0]["outputs"][0]["frames_sha256"] for one in (whole, shrunk)]
+    assert hashes[0] == hashes[1]
+    said = [note for note in shrunk["plan"]["notes"] if note.startswith("out of device memory")]
+    assert "the plan's next-best" in said[0]
