@@ -25,7 +25,7 @@ from framework.runtime.run import execute
 from framework.spec import RunSpec
 from framework.values import Frames
 
-PROMPTS = {"a cat": 2, "two dogs": STEPS}
+PROMPTS = {"a cat": 1, "two dogs": STEPS}
 """Steps by prompt; the first request is for learning the order of layers."""
 DOES_NOT_FIT = "does not fit"
 Picture = torch.Tensor | None
