@@ -2,11 +2,13 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from framework.compose.sentences import in_file_order, problems_of
+from framework.compose.text import TEXT_NAMES
 from framework.compose.yaml_file import KeyPath, dotted
 from framework.errors import ConfigError, Problem
 from framework.paths import SCHEMAS
@@ -15,6 +17,7 @@ Schema = Mapping[str, Any]
 Where = Callable[[KeyPath], str]
 
 COMPOSED = "composed"  # the name of `composed_schema` for `check_schema`
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair, which JSON can write and no tokenizer takes
 _FALSE_TEXTS = frozenset({"false", "no", "off", "0"})
 _TRUE_TEXTS = frozenset({"true", "yes", "on", "1"})
 
@@ -77,7 +80,7 @@ def check_schema(data: Any, name: str, where: Where) -> None:
     """Raise `ConfigError` with every place where `data` does not fit the schema `name`, in the order of the files."""
     errors = sorted(_validator(name).iter_errors(data), key=lambda error: [str(part) for part in error.absolute_path])
     found = [problem for error in errors for problem in problems_of(error)]
-    found += _not_finite(data, ())
+    found += _unusable(data, ())
     problems = [_placed(problem, where) for problem in found]
     if problems:
         raise ConfigError(in_file_order(dict.fromkeys(problems)))
@@ -89,12 +92,16 @@ def _placed(problem: Problem, where: Where) -> Problem:
     return Problem(problem.key, problem.reason, where(split_key(problem.key)), problem.hint)
 
 
-def _not_finite(value: Any, path: KeyPath) -> Iterator[Problem]:
+def _unusable(value: Any, path: KeyPath) -> Iterator[Problem]:
+    """Numbers that are none, and prompts that no tokenizer takes."""
+    if isinstance(value, str) and path and path[-1] in TEXT_NAMES and (half := _HALF.search(value)):
+        reason = f"holds half of a character at position {half.start() + 1}, which is no text"
+        yield Problem(dotted(path), reason, hint="write it as UTF-8")
     if isinstance(value, float) and not math.isfinite(value):
         yield Problem(dotted(path), f"must be a finite number, got {value}")
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
-        yield from _not_finite(inner, (*path, key))
+        yield from _unusable(inner, (*path, key))
 
 
 def fold_spellings(data: Any, schema: Schema) -> Any:

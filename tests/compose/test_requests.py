@@ -74,6 +74,16 @@ def test_a_wrong_line_is_named_with_file_and_line(
     assert str(caught.value).startswith(f"r.jsonl:2: {message}")
 
 
+def test_a_prompt_that_is_no_text_is_refused_before_a_tokenizer_sees_it(tmp_path: Path) -> None:
+    words = request_file(tmp_path, '{"prompt": "half \\ud83d"}')
+    with pytest.raises(
+        ConfigError, match=r"r.jsonl:1: prompt: holds half of a character at position 6, which is no text"
+    ):
+        compose([words])
+    whole = request_file(tmp_path, '{"prompt": "whole \\ud83d\\ude00"}')
+    assert compose([whole]).requests[0].prompt == "whole \U0001f600"
+
+
 def test_all_wrong_lines_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         compose([request_file(tmp_path, '{"a": 1}', '{"b": 1}')])
