@@ -10,7 +10,7 @@ from torch import nn
 from framework.errors import ConfigError, LoadError
 from framework.loading.classes import component_class
 from framework.loading.headers import FLOAT8_NAMES, num_weights, own_dtype, pickle_files, weight_bytes, weight_files
-from framework.loading.index import ModelIndex, read_json
+from framework.loading.index import CONFIG_FILES, ModelIndex, read_json
 from framework.loading.places import CONFIG_FILE, component_place
 from framework.loading.quantize import library_options, quantize
 from framework.loading.single_file import load_single_file
@@ -74,6 +74,9 @@ def find_part(
     if not folder.is_dir():
         hint = "; complete it with `framework download` and the same keys" if is_hub_name(model.source) else ""
         raise LoadError(f"component '{component.name}': the folder '{folder}' does not exist{hint}")
+    for config in (folder / file for file in CONFIG_FILES):
+        if config.is_file():
+            read_json(config)  # what is no object, libraries take for the name of something on the hub
     if not with_weights or not issubclass(cls, nn.Module):
         return Part(component.name, cls, folder)
     if place.file is not None:
