@@ -28,8 +28,8 @@ from framework.spec import Bound, BudgetSpec, Knob, NumericsSpec, OutputSpec, Pl
 from framework.values import Frames
 
 STEPS = 4
-PROMPTS = {"a cat": 2, "two dogs": STEPS}
-"""Steps by prompt; the first request is for learning the order of layers, and for what libraries choose once."""
+PROMPTS = ("a cat", "two dogs")
+"""The first request is for learning the order of layers, and for what libraries choose once."""
 SCRATCH = Path("/proc/self")
 Knobs = tuple[str, str | None, str | None]
 OURS: Mapping[str, Knobs] = {
@@ -135,9 +135,9 @@ def run_peer(device: Device, model: Model, setting: str, load: Callable[[], Any]
     pipeline = load()
     with torch.no_grad(), device.compatible():
         PEERS[setting](pipeline, device.platform.device)
-        for prompt, steps in PROMPTS.items():
+        for prompt in PROMPTS:
             watch.begin()
-            made = call(pipeline, model, prompt, steps, callback_on_step_end=stepped).float().cpu()
+            made = call(pipeline, model, prompt, STEPS, callback_on_step_end=stepped).float().cpu()
         row = watch.row(setting)
     return row, made
 
@@ -186,8 +186,8 @@ def run_spec(device: Device, model: Model, folder: Path, knobs: Knobs, budget_by
     said |= {name: model.call[name] for name in ("negative_prompt", "max_sequence_length") if name in model.call}
     guidance = model.call.get("true_cfg_scale", model.call.get("guidance_scale"))
     requests = [
-        RequestSpec(prompt=prompt, seeds=(0,), num_inference_steps=steps, guidance_scale=guidance, **said)
-        for prompt, steps in PROMPTS.items()
+        RequestSpec(prompt=prompt, seeds=(0,), num_inference_steps=STEPS, guidance_scale=guidance, **said)
+        for prompt in PROMPTS
     ]
     mode, prefetch, resident = knobs
     placements = {

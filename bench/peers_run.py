@@ -184,7 +184,7 @@ def _measure(model: Model, setting: str, spec: RunSpec, graph: Graph) -> tuple[R
             watches[-1].steps_at.append(watches[-1].now())
         elif isinstance(event, MemoryMeasured):
             measured.append(event)
-        elif isinstance(event, RequestFinished):
+        elif isinstance(event, RequestFinished) and event.index == len(PROMPTS) - 1:
             rows.append(watches[-1].row(setting, model))
 
     result = execute(spec, graph, EventBus(hear), keep=("frames",))
