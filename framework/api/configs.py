@@ -43,7 +43,7 @@ def spec_of(config: Config, words: Sequence[str] = (), values: RequestValues | N
     if isinstance(config, RunSpec):
         if not words and not values:
             return config
-        composed = compose_saved_data(config.config, words, config.provenance)
+        composed = compose_saved_data(config.config, words, config.provenance, own=True)
     else:
         composed = compose_data([*config, *words])
     for key, value in (values or {}).items():

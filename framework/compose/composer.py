@@ -94,16 +94,22 @@ def compose_saved(
 
 
 def compose_saved_data(
-    config: Mapping[str, Any], overrides: Sequence[str], provenance: Mapping[str, Origin] | None = None
+    config: Mapping[str, Any],
+    overrides: Sequence[str],
+    provenance: Mapping[str, Origin] | None = None,
+    own: bool = False,
 ) -> Composed:
-    """Put `overrides` on a stored config, before any check of its content; see `compose_saved`."""
+    """Put `overrides` on a stored config, before any check of its content; see `compose_saved`.
+
+    `own`: it is the config of a spec of this process, and `provenance` is that spec's.
+    """
     from framework.compose.saved import restore
 
     refuse_forbidden_data(config, "the saved config")
     words = read_overrides(overrides)
     refuse_repeats(words)
     announce_plugins(words)
-    return Composed(*restore(config, words, provenance or {}))
+    return Composed(*restore(config, words, provenance or {}, own))
 
 
 def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:

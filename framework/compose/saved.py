@@ -12,14 +12,16 @@ from framework.compose.yaml_file import dotted
 from framework.errors import ConfigError, Origin
 
 SHOWN = "the saved config"
-FIRST = f"{SHOWN}, first set at "
 _LAYERS = frozenset({USER, PRESET, PIPELINE, DEFAULT})
 
 
 def restore(
-    config: Mapping[str, Any], words: Sequence[Override], origins: Mapping[str, Origin]
+    config: Mapping[str, Any], words: Sequence[Override], origins: Mapping[str, Origin], own: bool = False
 ) -> tuple[dict[str, Any], Provenance]:
-    """Return plain data and provenance of `config` with `words` applied; nothing in `config` is interpolated."""
+    """Return plain data and provenance of `config` with `words` applied; nothing in `config` is interpolated.
+
+    `own`: this very process has composed it, so that its values stand where `origins` say.
+    """
     from omegaconf import OmegaConf
 
     from framework.compose.hydra_compose import HIDDEN_DEFAULTS, Journal
@@ -28,7 +30,7 @@ def restore(
     journal = Journal(())
     provenance = Provenance()
     data = {str(key): value for key, value in config.items()}
-    _trace_saved(provenance, data, origins)
+    _trace_saved(provenance, data, origins, own)
     _put_groups(data, provenance, words)
     pipeline = data.get("pipeline")
     if isinstance(pipeline, Mapping):
@@ -46,13 +48,13 @@ def restore(
     return plain, provenance
 
 
-def _trace_saved(provenance: Provenance, data: Mapping[str, Any], origins: Mapping[str, Origin]) -> None:
+def _trace_saved(provenance: Provenance, data: Mapping[str, Any], origins: Mapping[str, Origin], own: bool) -> None:
     for path, value in leaves_of(data, ()):
         key = dotted(path)
         known = origins.get(key)
         layer = known.layer if known is not None and known.layer in _LAYERS else _layer_of(key)
-        first = known.where.removeprefix(FIRST) if known is not None else ""  # of a config that was saved before
-        where = f"{FIRST}{first}" if first else SHOWN
+        first = known.where if known is not None else ""
+        where = first if own else f"{SHOWN}, first set at {first}" if first else SHOWN
         provenance.put(path, value, Origin(layer, where))
 
 

@@ -83,6 +83,12 @@ def test_a_callback_hears_steps_and_may_end_the_request_and_the_session_goes_on(
     assert len(after.outputs[0].images) == 9
 
 
+def test_what_a_session_starts_from_keeps_its_places() -> None:
+    again = spec_of(spec_of([*WORDS, "prompt=a"]), ["seed=5"])
+    places = {key: origin.where for key, origin in spec_of([*WORDS, "prompt=a", "seed=5"]).provenance.items()}
+    assert {key: origin.where for key, origin in again.provenance.items()} == places
+
+
 def test_a_change_that_is_refused_changes_nothing(session: framework.Session) -> None:
     before = session.spec
     with pytest.raises(framework.ConfigError, match="did you mean"):
