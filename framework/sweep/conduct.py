@@ -11,9 +11,10 @@ from framework.outputs.frames import needed_bytes
 from framework.paths import expand
 from framework.report.sweep_page import write_sweep_report
 from framework.spec import OutputSpec
-from framework.sweep.engine import Engine, Host, LocalHost, Watcher, places_of
+from framework.sweep.engine import Engine, Watcher
 from framework.sweep.job import Job
 from framework.sweep.manifest import FILE_NAME, KEY, Manifest, locked, read_manifest, write_manifest
+from framework.sweep.places import Host, LocalHost, places_of
 from framework.sweep.plan import SweepPlan
 from framework.sweep.results import write_results
 from framework.sweep.settings import RAY

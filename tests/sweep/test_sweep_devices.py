@@ -7,7 +7,7 @@ import pytest
 from framework.errors import ConfigError
 from framework.platforms.visible import SIM_VARIABLE, check_visible
 from framework.sweep.devices import CUDA_VARIABLE, Device, find_devices, visible_gpus
-from framework.sweep.engine import places_of
+from framework.sweep.places import places_of
 
 
 def seen(devices: list[Device], variable: str = CUDA_VARIABLE) -> list[str]:

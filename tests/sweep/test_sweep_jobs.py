@@ -18,8 +18,8 @@ from framework.sweep import compose_jobs as jobs_module
 from framework.sweep import plan as plan_module
 from framework.sweep.compose_jobs import report
 from framework.sweep.devices import Device
-from framework.sweep.engine import places_of
 from framework.sweep.job import unpack
+from framework.sweep.places import places_of
 from framework.sweep.plan import SweepPlan, plan_sweep
 
 
