@@ -83,7 +83,7 @@ class UseFinished:
 class StageFinished:
     """`device_peak_bytes` is None where host and device are one; `device_seconds` is a simulated device's own time.
 
-    `values` are what the stage wrote, by name, to look at and not to keep.
+    `values` are what the stage wrote, by name, to look at while this is told: they are gone afterwards.
     """
 
     request: int

@@ -265,7 +265,9 @@ class _Run:
         kept.stage(name, written)
         stage_seconds[name] = time.perf_counter() - started
         measured = self.placed.end_stage()
-        self.events.emit(StageFinished(index, name, stage_seconds[name], *measured, values=written))
+        shown = dict(written)
+        self.events.emit(StageFinished(index, name, stage_seconds[name], *measured, values=shown))
+        shown.clear()  # whoever keeps the event keeps no tensor on the device
         return written
 
     def _attempts(self, position: int, ctx: StageContext, kept: Kept) -> dict[str, Value]:
