@@ -65,5 +65,7 @@ def test_a_quantised_parameter_class_is_left_alone() -> None:
 
 def test_tied_bytes_count_once() -> None:
     module = nn.Module()
-    module.a = module.b = nn.Linear(4, 4, bias=False)
+    module.a, module.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    assert size_bytes(module) == 2 * 64
+    module.b.weight = module.a.weight
     assert size_bytes(module) == 64
