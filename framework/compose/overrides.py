@@ -190,7 +190,8 @@ def _requests_file(text: str, where: str) -> str:
 def _group_choice(text: str, key: str, where: str) -> str | None:
     value = _grammar_value(f"{key}={text}", key, where) if "," in text or "(" in text else text
     if not isinstance(value, str) or not value or value == "null" or not _GROUP_FILE.fullmatch(value):
-        raise ConfigError.of(key, f"'{shorten(text)}' is not the name of a {key} file", where)
+        article = "an" if key[0] in "aeiou" else "a"
+        raise ConfigError.of(key, f"'{shorten(text)}' is not the name of {article} {key} file", where)
     return value
 
 

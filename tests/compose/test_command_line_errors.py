@@ -22,6 +22,7 @@ CASES = {
     "pipeline file",
     "pipeline=/config": "(from the command line: pipeline=/config): pipeline: '/config' is not the name of a "
     "pipeline file",
+    "output=null": "(from the command line: output=null): output: 'null' is not the name of an output file",
     "pipeline=null": "(from the command line: pipeline=null): pipeline: 'null' is not the name of a pipeline file",
     "seed=1,2": "(from the command line: seed=1,2): seed: several values for one run; a list is written [a,b]; many "
     "runs are started with `framework sweep`",
