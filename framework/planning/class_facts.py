@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from framework.planning.gguf_file import is_packed
 from framework.planning.tensors import Tensor
 
 Config: TypeAlias = Mapping[str, Any]
@@ -40,10 +41,10 @@ class ClassFacts:
 
     def dtype_of(self, tensor: Tensor, dtype: str) -> str:
         """Return the dtype that loading gives a stored tensor when the component is loaded in `dtype`."""
-        if not tensor.floating:
-            return tensor.dtype
         parts = tensor.name.split(".")
         kept = any(part in self.float32 for part in parts)
+        if not tensor.floating:
+            return "float32" if kept and is_packed(tensor) else tensor.dtype
         half = dtype == "float16" and any(part in self.float32_under_half for part in parts)
         return "float32" if kept or half else dtype
 

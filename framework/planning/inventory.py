@@ -9,12 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from framework.memory.layer_table import layer_paths
 from framework.planning.class_facts import ClassFacts, class_facts, is_known
 from framework.planning.facts import ComponentSizes
+from framework.planning.gguf_file import is_packed
 from framework.planning.owners import StackNames, Weight, find_stack, pack
-from framework.planning.quantized import NOTE, quantized_weight
+from framework.planning.quantized import NOTE, quantized_weights
 from framework.planning.stored import Stored, find_stored
-from framework.planning.tensors import main_dtype
+from framework.planning.tensors import Tensor, main_dtype
 from framework.quantization import Quantization
 from framework.spec import EMPTY, ComponentSpec, PipelineSpec
+
+FULL = "float32"
 
 
 def inventory(
@@ -53,7 +56,7 @@ def component_sizes(
     facts = class_facts(stored.class_name or "")
     weights = list(module_weights(stored, facts, dtype))
     if quantization is not None:
-        weights = [quantized_weight(weight, quantization) for weight in weights]
+        weights = list(quantized_weights(weights, quantization, stored.class_name, facts))
     names = [name for weight in weights if not weight.is_buffer for name in weight.names]
     stacks, missing = _stacks(component, stored.class_name, names)
     packed = pack(weights, stacks)
@@ -92,6 +95,8 @@ def module_weights(stored: Stored, facts: ClassFacts, dtype: str) -> Iterable[We
         seen.update(names)
         loaded = tensor.renamed(name)
         own = facts.dtype_of(loaded, dtype)
+        if is_packed(loaded) and own == FULL:
+            loaded = Tensor(name, loaded.shape, FULL)  # unpacked while loading
         gathered = all(one in facts.tables for one in names)
         yield Weight(loaded.cast(own), names, facts.is_buffer(name), gathered)
     for made in facts.made(stored.config, dtype):

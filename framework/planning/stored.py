@@ -9,8 +9,9 @@ from framework.errors import ConfigError, LoadError
 from framework.loading.headers import pickle_files, read_header, weight_files
 from framework.loading.index import CONFIG_FILES, ClassName, ModelIndex, read_index, read_json
 from framework.loading.places import component_place, hub_source
-from framework.loading.source import SAFETENSORS, is_hub_name, locate_model
+from framework.loading.source import GGUF, SAFETENSORS, is_hub_name, locate_model
 from framework.paths import expand
+from framework.planning.gguf_file import read_gguf
 from framework.planning.remote import remote_sheet
 from framework.planning.sheets import EMPTY, Part, Sheet, find_sheet
 from framework.planning.tensors import Tensor, from_header, main_dtype
@@ -182,6 +183,10 @@ def _from_folder(cls: ClassName | None, folder: Path, file: Path | None, model: 
     if not files and not folder.is_dir():
         raise LoadError(f"the folder '{folder}' does not exist")
     others = [path for path in files or pickle_files(folder) if path.suffix != SAFETENSORS]
+    if others and all(path.suffix == GGUF for path in others):
+        tensors = tuple(tensor for path in others for tensor in read_gguf(path))
+        size = sum(path.stat().st_size for path in others)
+        return Stored(class_name=name, config=config, tensors=tensors, file_bytes=size, source="headers")
     if others:
         size = sum(path.stat().st_size for path in others)
         note = f"{others[0].name}: only its size on disk is known, not its layers"

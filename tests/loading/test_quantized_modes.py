@@ -17,6 +17,7 @@ from framework.graph import build_graph
 from framework.loading.load import load_store
 from framework.loading.weights import is_quantised, own_weights, size_bytes, stored_bytes
 from framework.memory.resources import make_resources
+from framework.planning.inventory import inventory
 from framework.platforms.sim.testing import sim as sim
 from framework.platforms.sim.world import World
 from framework.quantization import METHODS, Quantization
@@ -202,3 +203,12 @@ def test_an_adapter_is_refused_on_quantised_weights(make: Callable[..., Rig], tm
         rig = make(method)
         with pytest.raises(LoadError, match="is quantised; nothing can be merged"):
             WeightEdits(rig.store, rig.placed).apply([LoraSpec(file)])
+
+
+@pytest.mark.parametrize("method", ON_SIM)
+def test_the_planner_counts_weights_as_they_are_stored(make: Callable[..., Rig], method: str) -> None:
+    rig = make(method)
+    quantized = {"transformer": Quantization(method=METHODS[method])}
+    counted = inventory(rig.spec, frozenset({"transformer"}), connect=False, quantized=quantized)["transformer"]
+    assert counted.size_bytes == size_bytes(rig.transformer)
+    assert sum(len(stack.layers) for stack in counted.stacks) == len(rig.transformer.blocks)
