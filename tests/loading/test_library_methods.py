@@ -54,9 +54,9 @@ def test_the_config_reaches_the_loader_and_nothing_is_done_twice(
 ) -> None:
     told: dict[str, Any] = {}
 
-    def from_pretrained(folder: str, **options: Any) -> torch.nn.Module:
+    def from_pretrained(folder: str, **options: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
         told.update(options, folder=folder)
-        return torch.nn.Linear(2, 2)
+        return torch.nn.Linear(2, 2), {"missing_keys": []}
 
     monkeypatch.setattr(WanTransformer3DModel, "from_pretrained", from_pretrained)
     quantization = Quantization(method=METHODS["bnb-nf4"])
