@@ -111,6 +111,8 @@ def run_peer(
         return watch.row(setting, model), made
     except torch.OutOfMemoryError:
         return Row(setting, why=DOES_NOT_FIT), None
+    except RuntimeError as error:  # not every peer can place every pipeline
+        return Row(setting, why=f"fails: {str(error).splitlines()[0]}"), None
 
 
 # ours
