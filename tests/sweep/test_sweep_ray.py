@@ -46,7 +46,7 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("PYTHONPATH", os.pathsep.join(path or os.getcwd() for path in sys.path))
         found = cluster_utils.Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-        found.second = found.add_node(**NODE)
+        found.second = found.add_node(**{**NODE, "num_gpus": 2, "resources": {"card:rtx_4090": 2}})
         try:
             yield found
         finally:
@@ -78,6 +78,19 @@ def test_jobs_on_a_cluster_end_as_those_on_one_machine_do(
     assert "exit code 3" in found[4]["error"]
     assert "longer than 5 s" in found[5]["error"]
     assert {len(state["attempts"]) for state in found.values()} == {1}
+
+
+def test_each_gpu_of_a_cluster_is_shown_to_one_worker(
+    tmp_path: Path, on_ray: Callable[..., int], states: States, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GPUs are a resource of Ray's (these are pretended), and so is the card that a node says it has."""
+    assert on_ray("seed=1,2", "--devices", "0,1", "--dry-run") == 2
+    assert "'0,1' names no devices of a cluster; write auto, sim:4 or none:2" in capsys.readouterr().err
+    assert on_ray("prompt=pause", "seed=1,2", "--devices", "auto") == 0
+    found = states()
+    assert {state["attempts"][0]["device"].partition("@")[0] for state in found.values()} == {"cuda:0", "cuda:1"}
+    seen = [(tmp_path / "s" / state["name"] / "seen.txt").read_text(encoding="utf-8") for state in found.values()]
+    assert sorted(text.partition("'CUDA_VISIBLE_DEVICES': '")[2][0] for text in seen) == ["0", "1"]
 
 
 def test_the_jobs_of_a_lost_node_run_elsewhere_once(
@@ -139,12 +152,3 @@ def test_a_cluster_that_is_not_there_is_told_at_once(
 ) -> None:
     assert sweep("--engine", "ray", "seed=1,2", *words) == 2
     assert message in capsys.readouterr().err
-
-
-def test_devices_of_a_cluster_are_counted_or_all(
-    on_ray: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert on_ray("seed=1,2", "--devices", "0,1", "--dry-run") == 2
-    assert "'0,1' names no devices of a cluster; write auto, sim:4 or none:2" in capsys.readouterr().err
-    assert on_ray("seed=1,2", "--devices", "auto", "--dry-run") == 0
-    assert len(capsys.readouterr().out.partition("devices: ")[2].split(", ")) == 2  # no GPU: one place on each node
