@@ -73,6 +73,8 @@ def _dispatch(words: list[str]) -> int:
         return _unknown(command)
     if command == "run" and {"-m", "--multirun"} & set(words[1:]):
         command = "sweep"  # what Hydra calls a multirun
+    if command == "validate" and {"-m", "--multirun"} & set(words[1:]) and not _asks_only(words):
+        command, words = "sweep", [*words, "--dry-run"]  # every job is composed, checked and planned
     module = importlib.import_module(f"framework.commands.{command}")
     from framework.compose.arguments import parse
 
@@ -86,6 +88,11 @@ def _dispatch(words: list[str]) -> int:
     if flags.cfg or flags.info:
         module = importlib.import_module("framework.commands.config_info")
     return int(module.main(overrides, flags))
+
+
+def _asks_only(words: list[str]) -> bool:
+    """Whether a command line asks for help, or for what Hydra tells of a config."""
+    return any(word.partition("=")[0] in ("--help", "-h", "--cfg", "-c", "--info", "-i") for word in words)
 
 
 def _unknown(command: str) -> int:

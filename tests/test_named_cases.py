@@ -22,7 +22,7 @@ CASES = (
     *numbered("ME", *range(1, 11)),
     *numbered("LI", *range(1, 8)),
     *numbered("CF", *range(1, 10)),
-    *numbered("US", 1, 2, 3, 5, 6, 7),
+    *numbered("US", 1, 2, 3, 4, 5, 6, 7),
     *numbered("SE", 1, 2, 3, 4, 5),
     *numbered("SW", *range(1, 10)),
     *numbered("SX", *range(1, 13), width=1),

@@ -78,16 +78,18 @@ def read_header(file: Path) -> dict[str, dict[str, Any]]:
     that ends before its last tensor."""
     try:
         with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size < 8:
+                raise LoadError(_cut_short(file, "at least 8", size))
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > LARGEST_HEADER_BYTES:
                 raise ValueError(f"a header of {length} bytes")
             text = stream.read(length)
-            size = os.fstat(stream.fileno()).st_size
         if len(text) < length:
             raise LoadError(_cut_short(file, f"at least {8 + length}", size))
         header: dict[str, dict[str, Any]] = json.loads(text)
         expected = 8 + length + max((_end_of(entry) for entry in header.values()), default=0)
-    except (OSError, ValueError, TypeError, AttributeError, struct.error) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise LoadError(f"{file}: not a safetensors file: {error}") from error
     if size < expected:
         raise LoadError(_cut_short(file, str(expected), size))

@@ -117,7 +117,7 @@ def _cache_problems(cache: Cache, index: ModelIndex, spec: RunSpec, denoisers: l
         problems.append(Problem(CACHE_KEY, reason, hint="use first_block, or set it to off"))
     if cache.one_pass and _passes(view) > 1 and (scale := _guiding_scale(spec)):
         reason = f"{cache.name} keeps one state, and guidance calls the denoiser of {view.__name__} twice a step"
-        problems.append(Problem(CACHE_KEY, reason, hint=f"use first_block or taylorseer, or {scale}"))
+        problems.append(Problem(CACHE_KEY, reason, hint=f"use first_block, or {scale}"))
     return problems
 
 

@@ -34,7 +34,7 @@ def test_a_sharded_variant_is_found(tmp_path: Path) -> None:
     assert weight_files(tmp_path) == ()
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 16, (5).to_bytes(8, "little") + b"{bad}"])
+@pytest.mark.parametrize("content", [b"\xff" * 16, (5).to_bytes(8, "little") + b"{bad}"])
 def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(content)
@@ -42,7 +42,9 @@ def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
         dtype_bytes((file,))
 
 
-@pytest.mark.parametrize(("kept", "expected"), [(-5, "{size}"), (-13, "{size}"), (40, r"at least \d+")])
+@pytest.mark.parametrize(
+    ("kept", "expected"), [(-5, "{size}"), (-13, "{size}"), (40, r"at least \d+"), (0, "at least 8")]
+)
 def test_a_file_that_is_cut_short_is_named_with_both_sizes(tmp_path: Path, kept: int, expected: str) -> None:
     file = tmp_path / "model.safetensors"
     save_file({"a": torch.zeros(3), "b": torch.zeros(2)}, file, metadata={"format": "pt"})

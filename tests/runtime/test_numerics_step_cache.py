@@ -101,7 +101,7 @@ def test_a_cache_that_keeps_one_state_is_refused_where_guidance_calls_twice(
 ) -> None:
     assert refusal(build.wan(tiny_folder), CACHES["pyramid_attention"], monkeypatch) == (
         "numerics.step_cache: pyramid_attention keeps one state, and guidance calls the denoiser of WanPipeline twice "
-        "a step; use first_block or taylorseer, or request.guidance_scale=1, which switches guidance off"
+        "a step; use first_block, or request.guidance_scale=1, which switches guidance off"
     )
 
 
