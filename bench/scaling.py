@@ -41,7 +41,17 @@ CHOSEN = (1, 10, 100)  # the choice is exact, and 1,000 components take it minut
 JOBS = (10, 100, 1000)
 FRAMES = (9, 33, 129, 513)
 PIXELS = (128, 256, 512, 1024)
-QUICK = {LAYERS: (8, 64), COMPONENTS: (1, 20), CHOSEN: (1, 20), JOBS: (5, 20), FRAMES: (9, 33), PIXELS: (64, 128)}
+SHORT, SMALL = (9, 17, 33, 61), (32, 64, 128, 256)  # as far as the embedded model's positions go
+QUICK = {
+    SHORT: (9, 17),
+    SMALL: (32, 64),
+    LAYERS: (8, 64),
+    COMPONENTS: (1, 20),
+    CHOSEN: (1, 20),
+    JOBS: (5, 20),
+    FRAMES: (9, 33),
+    PIXELS: (64, 128),
+}
 STEPS = 4
 LONG_S = 5.0  # beyond it one round is enough
 
@@ -157,8 +167,8 @@ SERIES: dict[str, tuple[tuple[int, ...], Callable[[int], Action]]] = {
     "components: build and run a request, moved whole": (COMPONENTS, lambda n: running([2] * n, "component-offload")),
     "components: build and run a request, streamed": (COMPONENTS, lambda n: running([2] * n, "layerwise-offload")),
     "jobs: check a sweep": (JOBS, sweeping),
-    "frames: shapes of a plan": (FRAMES, lambda n: profiling(n, 32)),
-    "resolution: shapes of a plan, by pixels of a side": (PIXELS, lambda n: profiling(9, n)),
+    "frames: shapes of a plan": (SHORT, lambda n: profiling(n, 32)),
+    "resolution: shapes of a plan, by pixels of a side": (SMALL, lambda n: profiling(9, n)),
     "frames: check and hash": (FRAMES, lambda n: finishing(n, 128)),
     "resolution: check and hash, by pixels of a side": (PIXELS, lambda n: finishing(9, n)),
 }
