@@ -13,6 +13,7 @@ from framework.errors import Origin
 from framework.step_caches import StepCache
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
+MAX_SIM_DEVICES = 64  # torch knows devices by a small number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

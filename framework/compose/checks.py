@@ -5,8 +5,8 @@ from typing import Any
 
 from framework.compose.legacy import refusal
 from framework.errors import ConfigError, Problem, did_you_mean
-from framework.platforms.hardware import MAX_SIM_DEVICES
 from framework.registry import FAMILIES, STAGES
+from framework.spec import MAX_SIM_DEVICES
 
 Locate = Callable[[str], str]
 

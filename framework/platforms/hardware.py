@@ -9,7 +9,6 @@ from framework.paths import CONF
 
 GIB = 1024**3
 DEFAULT_SIM_HARDWARE = "rtx_4090"
-MAX_SIM_DEVICES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

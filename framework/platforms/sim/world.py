@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from framework.platforms.hardware import DEFAULT_SIM_HARDWARE, GIB, MAX_SIM_DEVICES, HardwareProfile, load_hardware
+from framework.platforms.hardware import DEFAULT_SIM_HARDWARE, GIB, HardwareProfile, load_hardware
 from framework.platforms.sim.block import Pending
 from framework.platforms.sim.errors import SimRace
 from framework.platforms.sim.faults import Faults
 from framework.platforms.sim.ledger import Ledger, PinnedBuffer, PinnedPool
 from framework.platforms.sim.streams import Clock, Stream, merge
+from framework.spec import MAX_SIM_DEVICES
 
 MAX_IN_FLIGHT = 256
 
