@@ -2,6 +2,7 @@
 
 import pytest
 
+from framework.platforms.sim.backend import install
 from framework.platforms.sim.platform import SimPlatform
 from framework.platforms.sim.testing import sim as sim
 from framework.platforms.sim.world import World
@@ -10,6 +11,12 @@ from framework.platforms.sim.world import World
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread: None) -> None:
     """Tiny tensors on one thread."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _installed() -> None:
+    """torch knows the simulated device, whichever file is first."""
+    install()
 
 
 @pytest.fixture

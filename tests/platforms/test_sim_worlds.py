@@ -7,8 +7,6 @@ from framework.platforms import make_platform
 from framework.platforms.sim import World, current, start
 from framework.platforms.sim.platform import SimPlatform
 
-pytestmark = pytest.mark.usefixtures("sim")
-
 
 def test_each_device_has_its_own_memory() -> None:
     world = start(World(num_devices=2, capacity_bytes=1024))
