@@ -186,9 +186,10 @@ def cost(make: Callable[[int], Action], size: int, rounds: int) -> float:
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float], squared: bool) -> float:
-    """Return the power of growth over the last step; a side of a picture counts with its square."""
-    growth = math.log(sizes[-1] / sizes[-2]) * (2 if squared else 1)
-    return math.log(costs[-1] / costs[-2]) / growth
+    """Return the power of growth over the last two steps; a side of a picture counts with its square."""
+    first = max(0, len(sizes) - 3)
+    growth = math.log(sizes[-1] / sizes[first]) * (2 if squared else 1)
+    return math.log(costs[-1] / costs[first]) / growth
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -249,4 +249,4 @@ def scaling(found: Mapping[str, Any]) -> list[str]:
         for row in found["series"]
     ]
     goal = f"at most {found['limit']}, or under {1e3 * found['noise_s']:.0f} ms in all"
-    return grid(("what grows", f"exponent of the last step ({goal})", "goal", "sizes", "ms of one thread"), rows)
+    return grid(("what grows", f"exponent of the last two steps ({goal})", "goal", "sizes", "ms of one thread"), rows)

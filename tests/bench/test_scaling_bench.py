@@ -6,8 +6,8 @@ from bench.scaling import exponent
 from bench.tables import scaling
 
 
-def test_an_exponent_is_that_of_the_last_step() -> None:
-    assert exponent((1, 10, 100), (9.0, 1.0, 10.0), False) == pytest.approx(1.0)
+def test_an_exponent_is_that_of_the_last_two_steps() -> None:
+    assert exponent((1, 10, 100, 1000), (9.0, 1.0, 50.0, 100.0), False) == pytest.approx(1.0)
     assert exponent((8, 16), (1.0, 4.0), False) == pytest.approx(2.0)
     assert exponent((128, 256), (1.0, 4.0), True) == pytest.approx(1.0)
 
