@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from framework.api.results import FORMS, Form, Output, Result
 from framework.api.watching import Collector, EventCallback, SavedFiles, StepCallback, TimelineSink
 from framework.commands.fetching import fetch_missing
-from framework.errors import ConfigError, FrameworkError, did_you_mean
+from framework.commands.going_on import say_where
+from framework.errors import ConfigError, did_you_mean
 from framework.graph import Graph, build_graph
 from framework.loading.source import locate_model
 from framework.outputs.folder import check_name, claim_folder
@@ -125,8 +126,8 @@ def _in_folder(spec: RunSpec, graph: Graph, asked: Asked, warm: "Warm | None", s
     writer = OutputWriter(spec.output, folder, bus, spec.requests, config_sha256(redact(spec.config)))
     try:
         _run(spec, graph, bus, writer, warm, watchers.tracer, Artifacts(folder, spec, graph, bus))
-    except FrameworkError as error:
-        error.add_note(f"log: {log.path}\nrecord: {keeper.path}")
+    except BaseException as error:
+        say_where(error, keeper, log)
         raise
     finally:
         watchers.finish()

@@ -2,6 +2,7 @@
 
 import sys
 
+from framework.commands.from_record import refuse_other_configs
 from framework.commands.table import format_table
 from framework.compose.arguments import Flags
 from framework.compose.groups import config_folders
@@ -14,6 +15,7 @@ INFOS = ("defaults", "searchpath", "config")
 
 def main(overrides: list[str], flags: Flags) -> int:
     """Print what was asked for; nothing is validated or run."""
+    refuse_other_configs(flags)
     if flags.cfg not in (None, "job"):
         raise ConfigError.of("--cfg", f"'{flags.cfg}' is refused", hint="use --cfg job")
     if flags.info is not None and flags.info not in INFOS:

@@ -5,12 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from framework.compose.arguments import Flags
 from framework.compose.composer import Composed, check, compose_saved_data
-from framework.errors import ConfigError, Origin
+from framework.errors import ConfigError, Origin, Problem
 from framework.spec import OutputSpec, RequestSpec, RunSpec
 
 MAX_SEED = 2**63 - 1
 _TRUST = ("pipeline.model.trust_remote_code", "pipeline.model.allow_pickle")
+
+
+def refuse_other_configs(flags: Flags) -> None:
+    """Refuse flags that choose or print YAML files where a record is what the config comes from."""
+    given = {"--config-dir": flags.config_dir, "--config-name": flags.config_name, "--cfg": flags.cfg}
+    said = [name for name, value in {**given, "--info": flags.info}.items() if value]
+    record = "--resume" if flags.resume else "--from" if flags.from_folder else None
+    if record is not None and said:
+        reason = f"{record} takes the config from a record and reads no YAML files"
+        raise ConfigError(Problem(name, reason, hint="remove it") for name in said)
 
 
 def spec_from_record(record: Mapping[str, Any], overrides: Sequence[str], in_place: bool = False) -> RunSpec:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,12 @@ from framework.commands.from_record import spec_from_record
 from framework.compose.arguments import Flags
 from framework.compose.provenance import leaves_of
 from framework.compose.yaml_file import dotted
-from framework.errors import ConfigError, Origin, Problem, did_you_mean
+from framework.errors import ConfigError, FrameworkError, Interrupted, Origin, Problem, did_you_mean
 from framework.graph import Graph
 from framework.outputs.read_record import read_record
+from framework.outputs.record import RecordSink
 from framework.outputs.redact import redact
+from framework.report.lines import LogFile
 from framework.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -89,15 +91,35 @@ def spec_to_resume(folder: Path, overrides: Sequence[str]) -> tuple[RunSpec, Map
     if len(finished_requests(record)) >= len(spec.requests):
         hint = f"`run --from {folder}` repeats it"
         raise ConfigError.of(RESUME, f"all requests of '{folder}' are done: there is nothing to resume", hint=hint)
-    changed = list(_changes(record["config"], spec, DECIDING))
+    changed = [*_changes(record["config"], spec, DECIDING), *_other_place(record["config"], spec)]
     if changed:
         raise ConfigError(changed)
     return spec, record
 
 
+def _other_place(before: Mapping[str, Any], spec: RunSpec) -> Iterator[Problem]:
+    """Yield a problem for every word that names another folder: the artifacts and the record lie in this one."""
+    for found in _changes(before, spec, ("output.root", "output.name")):
+        reason = "a run is continued in its own folder"
+        yield replace(found, reason=reason, hint="remove it, or start a new one with `run --from FOLDER`")
+
+
 def resuming(folder: Path) -> str:
     """Return the line that says how the run in `folder` is continued."""
     return f"to go on: framework run --resume {shlex.quote(str(folder))}"
+
+
+def say_where(error: BaseException, keeper: RecordSink, log: LogFile) -> None:
+    """Close the record of a run that ended early and put the reason and the traceback into its log."""
+    import traceback
+
+    if not keeper.finished:  # it ended outside the run proper, which would have closed the record
+        stopped = isinstance(error, KeyboardInterrupt | Interrupted)
+        keeper.finish("interrupted" if stopped else "failed", str(error) or type(error).__name__)
+    error.add_note(f"log: {log.path}\nrecord: {keeper.path}")
+    if not isinstance(error, FrameworkError) or error.exit_code not in (2, 3):  # else the same would be refused again
+        error.add_note(resuming(keeper.path.parent))
+    log.write("".join(traceback.format_exception(error)).rstrip())
 
 
 def going_on(flags: Flags, spec: RunSpec, graph: Graph, record: Mapping[str, Any] | None) -> GoingOn:

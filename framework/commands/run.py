@@ -8,11 +8,11 @@ from typing import Any
 
 from framework.commands.command_line import command_line
 from framework.commands.fetching import compose_fetched, fetch_missing
-from framework.commands.from_record import compare_frames, spec_from_record
-from framework.commands.going_on import GoingOn, going_on, resuming, spec_to_resume
+from framework.commands.from_record import compare_frames, refuse_other_configs, spec_from_record
+from framework.commands.going_on import GoingOn, going_on, resuming, say_where, spec_to_resume
 from framework.compose import compose
 from framework.compose.arguments import COMPOSING, Flags
-from framework.errors import ConfigError, FrameworkError, Interrupted
+from framework.errors import ConfigError, FrameworkError
 from framework.graph import Graph, build_graph
 from framework.outputs.folder import check_free_space, check_name, claim_folder
 from framework.outputs.frames import needed_bytes
@@ -60,9 +60,10 @@ def main(overrides: list[str], flags: Flags) -> int:
     graph = build_graph(spec.pipeline)
     try:
         check_name(spec.output)
+        going = going_on(flags, spec, graph, record)
         if flags.dry_run:
             return dry_run(spec, graph)
-        return _run(spec, graph, flags, record, command_line(overrides, flags), going_on(flags, spec, graph, record))
+        return _run(spec, graph, flags, record, command_line(overrides, flags), going)
     except ConfigError as error:
         error.locate(spec.provenance)
         raise
@@ -70,6 +71,7 @@ def main(overrides: list[str], flags: Flags) -> int:
 
 def _spec_and_record(overrides: list[str], flags: Flags) -> tuple[RunSpec, Mapping[str, Any] | None]:
     """The spec, and the record it comes from where a flag names one."""
+    refuse_other_configs(flags)
     if flags.resume:
         return spec_to_resume(Path(flags.resume), overrides)
     if flags.from_folder:
@@ -158,7 +160,7 @@ def _run(
         if record is not None and not more and going.until is None:
             bus.emit(Note(compare_frames(saved.hashes, record)))
     except BaseException as error:
-        _say_where(error, keeper, log)
+        say_where(error, keeper, log)
         raise
     finally:
         watchers.finish()
@@ -171,16 +173,3 @@ def _run(
     for path in (*saved.paths, *map(str, watchers.paths), str(keeper.path), str(log.path)):
         print(path)
     return 0
-
-
-def _say_where(error: BaseException, keeper: RecordSink, log: LogFile) -> None:
-    """Close the record of a run that ended early and put the reason and the traceback into its log."""
-    import traceback
-
-    if not keeper.finished:  # it ended outside the run proper, which would have closed the record
-        stopped = isinstance(error, KeyboardInterrupt | Interrupted)
-        keeper.finish("interrupted" if stopped else "failed", str(error) or type(error).__name__)
-    error.add_note(f"log: {log.path}\nrecord: {keeper.path}")
-    if not isinstance(error, FrameworkError) or error.exit_code not in (2, 3):  # else the same would be refused again
-        error.add_note(resuming(keeper.path.parent))
-    log.write("".join(traceback.format_exception(error)).rstrip())

@@ -8,7 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from framework.commands.from_record import composed_from_record, recorded_frames, with_recorded_seeds
+from framework.commands.from_record import (
+    composed_from_record,
+    recorded_frames,
+    refuse_other_configs,
+    with_recorded_seeds,
+)
 from framework.commands.verify_text import describe, describe_json
 from framework.compose.arguments import COMPOSING, Flags
 from framework.compose.composer import check, compose_data
@@ -38,6 +43,7 @@ ALL, RESIDENT, CONFIGURED = "all", "resident", "as configured"
 
 def main(overrides: list[str], flags: Flags) -> int:
     """Run and compare; print a line for each config. The exit code is that of the worst."""
+    refuse_other_configs(flags)
     record = read_record(Path(flags.from_folder)) if flags.from_folder else None
     composed = compose_data(overrides, flags) if record is None else composed_from_record(record, overrides)[0]
     if record is not None and not recorded_frames(record):
@@ -110,9 +116,10 @@ def _refuse_what_proves_nothing(spec: RunSpec, modes: Sequence[str], record: Map
         raise ConfigError.of("device", reason, hint="add device=sim, a simulated card")
     used = build_graph(spec.pipeline).used_components()
     placed = {one.component for one in spec.placements.values() if one.mode != RESIDENT}
-    if record is None and not modes and not placed & used:
+    if record is None and (set(modes) == {RESIDENT} or not (modes or placed & used)):
         reason = "every component is resident, so that a run would be compared with itself"
-        raise ConfigError.of("residency", reason, hint="choose a preset, or add --modes all")
+        key, hint = ("--modes", "write --modes all") if modes else ("residency", "choose a preset, or add --modes all")
+        raise ConfigError.of(key, reason, hint=hint)
 
 
 def _prepare(spec: RunSpec, flags: Flags) -> Path:

@@ -74,6 +74,17 @@ def test_frames_are_equal_only_when_every_clip_is(saved: set[str], outputs: Any,
     assert compare_frames({0: saved}, {"requests": [{"outputs": outputs}]}) == line
 
 
+@pytest.mark.parametrize("words", [["run", "--resume"], ["run", "--from"], ["verify", "--from"]])
+@pytest.mark.parametrize("flag", ["--config-dir", "--config-name", "--cfg", "--info"])
+def test_a_flag_about_yaml_files_is_refused_where_a_record_is_the_config(
+    words: list[str], flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = "config" if flag == "--info" else "job"
+    assert main([*words, "folder", flag, given]) == 2
+    said = f"{flag}: {words[1]} takes the config from a record and reads no YAML files; remove it"
+    assert capsys.readouterr().err.strip() == said
+
+
 @pytest.mark.parametrize("words", [["validate"], ["run", "--dry-run"], ["run"]])
 def test_an_unsafe_name_is_found_at_once_with_its_place(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "output.name=../x"]) == 2

@@ -178,7 +178,9 @@ def test_a_stage_starts_from_the_results_of_another_run_or_of_a_file(whole: Path
         (["--from-stage", "decode={half}", "--until", "denoise"], "--until: 'denoise' comes before 'decode'"),
         (["--resume", "{half}", "--from", "{half}"], "--resume: goes on where the run ended, so it takes no --from"),
         (["--resume", "nowhere"], "--resume: 'nowhere' does not exist"),
+        (["--resume", "{half}", "output.name=x"], "output.name: a run is continued in its own folder"),
         (["--until", "exports"], "--until: there is no stage 'exports'; did you mean 'export'?"),
+        (["--dry-run", "--until", "exports"], "--until: there is no stage 'exports'; did you mean 'export'?"),
     ],
 )
 def test_flags_that_lead_nowhere_are_one_line_each(

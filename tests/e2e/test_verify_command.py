@@ -101,6 +101,8 @@ def test_a_record_is_compared_with_a_new_run_and_with_what_it_kept(
 def test_a_comparison_that_would_prove_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(tmp_path) == 2
     assert "residency: every component is resident" in capsys.readouterr().err
+    assert verify(tmp_path, "--modes", "resident", "residency=low_vram") == 2
+    assert "--modes: every component is resident" in capsys.readouterr().err
     assert verify(tmp_path, "--modes", "all", "device=cpu") == 2
     assert "add device=sim" in capsys.readouterr().err
     assert verify(tmp_path, "--modes", "layerwise") == 2
