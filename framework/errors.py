@@ -88,13 +88,13 @@ class Interrupted(FrameworkError):
     exit_code = 130
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
+def did_you_mean(word: object, choices: Iterable[str]) -> str:
     """Return `did you mean 'x'?` for the closest choice, else the list of choices, else nothing."""
     import difflib  # in the error path only: start-up cost is a feature
 
     names = sorted(choices)
     folded = {name.lower().replace("-", "_"): name for name in names}
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(word).lower().replace("-", "_"), folded, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{folded[close[0]]}'?"
     return f"choose from {', '.join(names)}" if 0 < len(names) <= 16 else ""

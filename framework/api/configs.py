@@ -1,10 +1,12 @@
 """From what Python says of a run to its spec: words of the command line, or a spec, with values on top. No torch."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from os import PathLike, fspath
 from typing import Any, TypedDict
 
 from framework.compose.composer import Composed, check, compose_data, compose_saved_data
+from framework.compose.overrides import listed_words
 from framework.compose.provenance import USER
 from framework.errors import Origin
 from framework.spec import RunSpec
@@ -38,22 +40,31 @@ class RequestValues(TypedDict, total=False):
 
 def spec_of(config: Config, words: Sequence[str] = (), values: RequestValues | None = None) -> RunSpec:
     """Return the spec of `config` with `words` and `values` on top. Raises `ConfigError` with every problem found."""
-    if isinstance(config, str):
-        raise TypeError("config is a list of words, not one text: write [config]")
     if isinstance(config, RunSpec):
         if not words and not values:
             return config
         composed = compose_saved_data(config.config, words, config.provenance, own=True)
     else:
-        composed = compose_data([*config, *words])
+        composed = compose_data([*listed_words(config), *words])
     for key, value in (values or {}).items():
         _put(composed, (key,) if key in TOP else ("request", key), value)
     return check(composed)
 
 
+def _plain(value: Any) -> Any:
+    """A path of the file system becomes its text, and a number of another library, such as NumPy, one of Python."""
+    if isinstance(value, PathLike):
+        return fspath(value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value
+
+
 def _put(composed: Composed, path: tuple[str, ...], value: Any) -> None:
-    """Say one value; a path of the file system becomes its text."""
-    plain = fspath(value) if isinstance(value, PathLike) else list(value) if isinstance(value, tuple) else value
+    """Say one value, as plain data."""
+    plain = _plain(value)
     place: dict[str, Any] = composed.data
     for part in path[:-1]:
         inner = place.get(part)

@@ -1,7 +1,7 @@
 """Reads `key=value` words of the command line into checked overrides for Hydra. No torch; Hydra's grammar only."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +67,21 @@ def shorten(line: str) -> str:
     return text.replace("\r", "\\r").replace("\n", "\\n")
 
 
+def listed_words(words: object) -> list[str]:
+    """Return the words of a list, as Python may give it. Raises `TypeError` for anything else."""
+    wanted = "a config is a list of words such as ['pipeline=digits']"
+    if isinstance(words, str | bytes | Mapping) or not isinstance(words, Iterable):
+        raise TypeError(f"{wanted}, not {'one text' if isinstance(words, str) else type(words).__name__}")
+    listed = list(words)
+    for word in listed:
+        if not isinstance(word, str):
+            raise TypeError(f"{wanted}; {word!r} is no text")
+    return listed
+
+
 def read_overrides(words: Sequence[str]) -> list[Override]:
-    """Read every word; raises `ConfigError` with all that are wrong."""
+    """Read every word; raises `ConfigError` with all that are wrong, `TypeError` for what is no list of words."""
+    words = listed_words(words)
     overrides: list[Override] = []
     problems: list[Problem] = []
     for word in words:

@@ -1,8 +1,10 @@
 """The package as a library: results, sessions that stay loaded, placements that change, callbacks; and its page."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,8 +109,32 @@ def test_files_go_to_a_run_folder_that_can_be_repeated(session: framework.Sessio
 def test_a_form_that_is_not_there_and_one_text_as_a_config_are_refused() -> None:
     with pytest.raises(framework.ConfigError, match="there is no form 'pictures'"):
         framework.run(WORDS, prompt="a", outputs="pictures")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="list of words"):
-        framework.run("pipeline=digits")
+    with pytest.raises(framework.ConfigError, match="there is no form 'None'"):
+        framework.run(WORDS, prompt="a", outputs=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("take", [framework.run, framework.compose, framework.plan, framework.open])
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [("seed=1", "not one text"), ({"seed": 1}, "not dict"), (None, "not NoneType"), (["seed=1", 3], "3 is no text")],
+)
+def test_what_is_no_list_of_words_is_refused_in_one_line(take: Callable[[Any], Any], config: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=rf"a config is a list of words such as \['pipeline=digits'\].*{said}$"):
+        take(config)
+
+
+def test_a_callback_that_breaks_leaves_a_record_that_says_so_and_the_way_on(
+    session: framework.Session, tmp_path: Path
+) -> None:
+    def broken(event: events.Event) -> None:
+        raise ZeroDivisionError("of the user")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        session.run(f"output.root={tmp_path}", "output.name=x", outputs="paths", on_event=broken)
+    record = json.loads((tmp_path / "x" / "record.json").read_text())
+    assert (record["status"], record["error"]) == ("failed", "of the user")
+    assert "ZeroDivisionError" in (tmp_path / "x" / "log.txt").read_text()
+    assert f"to go on: framework run --resume {tmp_path / 'x'}" in caught.value.__notes__
 
 
 def test_values_by_name_are_literal_and_checked() -> None:
@@ -117,6 +143,9 @@ def test_values_by_name_are_literal_and_checked() -> None:
     (request,) = spec.requests
     assert (request.prompt, request.seeds, request.image) == ("@no file", (1, 2), "a.png")
     assert spec.provenance["request.image"].where == "from Python"
+    numbers = {"prompt": "a", "seed": [np.int64(3)], "guidance_scale": np.float32(2.5)}
+    (request,) = spec_of(WORDS, (), numbers).requests  # type: ignore[arg-type]
+    assert (request.seeds, request.guidance_scale) == ((3,), 2.5)
     with pytest.raises(framework.ConfigError, match=r"request\.height"):
         spec_of(WORDS, (), {"prompt": "a", "height": "tall"})  # type: ignore[typeddict-item]
 
