@@ -37,6 +37,10 @@ from framework.spec import EMPTY, PipelineSpec, Placement, RequestSpec, RunSpec
 REFUSED = (ConfigError.exit_code, PlanError.exit_code)  # nothing was computed
 
 
+_FAILED: dict[str, bool] = {}
+"""Whether the run `before` in this process ended early."""
+
+
 def execute(
     spec: RunSpec,
     graph: Graph,
@@ -59,6 +63,8 @@ def execute(
     """
     started = time.perf_counter()
     status, message = "failed", None
+    if _FAILED.pop("before", False):
+        gc.collect()  # its error held its modules when it ended, and they may fill a card
     gc.freeze()  # what is here already, all of diffusers, need not be searched at the end
     try:
         with interruptible(interrupts) as chosen:
@@ -75,8 +81,10 @@ def execute(
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise
     finally:
-        if warm is not None and status != "done":
-            warm.broke_off(status)
+        if status != "done":
+            _FAILED["before"] = True
+            if warm is not None:
+                warm.broke_off(status)
         gc.collect()  # hooked modules are cycles, and the next run in this process needs their memory
         gc.unfreeze()
         events.emit(RunFinished(status, time.perf_counter() - started, message))

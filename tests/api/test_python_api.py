@@ -123,6 +123,18 @@ def test_what_is_no_list_of_words_is_refused_in_one_line(take: Callable[[Any], A
         take(config)
 
 
+def test_a_run_that_failed_leaves_the_card_to_the_next(one_thread: None) -> None:
+    def said_by_a_run() -> str:
+        try:
+            framework.run([*WORDS, "budget.device=9.5MiB", "recover=off"], prompt="a", seed=1)
+        except framework.FrameworkError as error:
+            return str(error)
+        return "nothing"
+
+    for _ in range(2):
+        assert "SimOOM" in said_by_a_run(), "the second is not refused for what the first has left"
+
+
 def test_a_callback_that_breaks_leaves_a_record_that_says_so_and_the_way_on(
     session: framework.Session, tmp_path: Path
 ) -> None:
