@@ -242,7 +242,7 @@ def test_a_pickle_tells_its_size_on_disk_and_no_more(tmp_path: Path) -> None:
 
 def test_a_broken_file_is_unknown_and_named(tmp_path: Path) -> None:
     files = files_of()
-    files["transformer/diffusion_pytorch_model.safetensors"] = b"nothing"
+    files["transformer/diffusion_pytorch_model.safetensors"] = b"nothing at all"
     found = sizes(str(write(tmp_path, files)))
     assert found.size_bytes is None
     assert "not a safetensors file" in found.notes[0]
