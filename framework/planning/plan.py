@@ -20,7 +20,7 @@ from framework.planning.options import can_stream
 from framework.planning.problem import LAYERWISE, MODES, RESIDENT, WHOLE, PlanProblem
 from framework.planning.profile import stored_work, work_of
 from framework.planning.refusal import CannotFit, Refusal
-from framework.planning.wishes import choice_of, fixed, wish_of
+from framework.planning.wishes import AUTO, choice_of, fixed, wish_of
 from framework.spec import NumericsSpec, Placement, RequestSpec, RunSpec
 
 TILED = "numerics.vae_tiling: auto is on, because nothing fits without: changes the picture"
@@ -142,6 +142,7 @@ class Planner:
         return self._works[key]
 
     def _plan(self, spec: RunSpec, graph: Graph, machine: Machine, numerics: NumericsSpec) -> Plan:
+        _refuse_unknown_modes(spec, graph)
         problem = self.problem(spec, graph, machine, numerics)
         if spec.planned:
             selection = select(problem)
@@ -169,6 +170,15 @@ class Planner:
         except (LoadError, PlanError):  # no VAE that can, or it does not fit so either
             raise refusal from None
         return replace(plan, notes=(*plan.notes, TILED))
+
+
+def _refuse_unknown_modes(spec: RunSpec, graph: Graph) -> None:
+    """Raise `PlanError` for a mode of somebody's own: nobody knows what it brings to the device, and when."""
+    for name in sorted(graph.used_components()):
+        mode = spec.placements[name].mode
+        if mode not in (*MODES, AUTO):
+            known = ", ".join(MODES)
+            raise PlanError(f"nobody can foretell the mode '{mode}' of component '{name}'; a plan knows {known}")
 
 
 def choices_of(placements: Mapping[str, Placement], problem: PlanProblem) -> dict[str, Choice]:

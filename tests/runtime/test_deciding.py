@@ -161,3 +161,17 @@ class TestExpectations:
         lines = [line for line in self.hear(plan) if "could have stayed" in line]
         assert any(line.endswith("component_residency.vae=resident") for line in lines)
         assert not any(line.startswith("transformer ") for line in lines)
+
+
+def test_a_mode_of_somebodys_own_runs_without_a_forecast(auto: RunSpec, heard: Heard) -> None:
+    """Even where the work is known, as after a planned run."""
+    graph = build_graph(auto.pipeline)
+    decide(auto, graph, EventBus(heard))
+    placements = {name: replace(one, mode="my-offload") for name, one in auto.placements.items()}
+    fixed = replace(auto, placements=placements, planned=False)
+    heard.clear()
+    assert decide(fixed, graph, EventBus(heard)) is fixed
+    (line,) = notes(heard)
+    assert line.startswith("no forecast: nobody can foretell the mode 'my-offload' of component 'text_encoder'")
+    with pytest.raises(PlanError, match="nobody can foretell the mode 'my-offload'"):
+        decide(replace(fixed, planned=True), graph, EventBus(heard))
