@@ -44,6 +44,14 @@ def own_registrations(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is read from the user's cache, nor kept there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FRAMEWORK_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_machine() -> Iterator[None]:
     """A simulated machine that a test starts, with little memory or a planted fault, ends with the test."""
