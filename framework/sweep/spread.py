@@ -48,11 +48,11 @@ def spread(composed: Composed, kind: str, per_job: int) -> None:
 
     Raises `ConfigError` for a component on a device that the job does not have.
     """
-    components: Mapping[str, Any] = (composed.data.get("pipeline") or {}).get("components") or {}
-    said = {name: part["device"] for name, part in components.items() if part and part.get("device") is not None}
+    components, said = _parts(composed.data), component_devices(composed.data)
     for name, device in said.items():
         key = f"pipeline.components.{name}.device"
-        if device.partition(":")[0] == kind and int(device.partition(":")[2] or 0) >= per_job:
+        own_kind, _, number = device.partition(":")
+        if own_kind == kind and (number or "0").isdecimal() and int(number or 0) >= per_job:
             has = ", ".join(f"{kind}:{number}" for number in range(per_job))
             reason = f"the job does not have {device}"
             raise ConfigError.of(
@@ -60,18 +60,28 @@ def spread(composed: Composed, kind: str, per_job: int) -> None:
             )
     if said or per_job == 1:
         return
-    denoisers = [name for name, part in components.items() if part and group_of(name, part.get("group")) == DENOISER]
+    groups = {name: part.get("group") for name, part in components.items()}
+    named = {name: group for name, group in groups.items() if group is None or isinstance(group, str)}
+    denoisers = [name for name, group in named.items() if group_of(name, group) == DENOISER]
     origin = Origin(AUTOMATIC, f"--devices-per-job {per_job}")
-    for number, name in enumerate(denoisers):
-        device = f"{kind}:{1 + number % (per_job - 1)}"
+    for index, name in enumerate(denoisers):
+        device = f"{kind}:{1 + index % (per_job - 1)}"
         components[name]["device"] = device
         composed.provenance.put(("pipeline", "components", name, "device"), device, origin)
 
 
 def component_devices(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the devices of components that have one of their own in a composed config."""
-    components = (config.get("pipeline") or {}).get("components") or {}
-    return {name: part["device"] for name, part in components.items() if part and part.get("device") is not None}
+    said = {name: part.get("device") for name, part in _parts(config).items()}
+    return {name: device for name, device in said.items() if isinstance(device, str)}
+
+
+def _parts(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The components of composed data that nobody has checked yet: what is no map is refused later, by name."""
+    pipeline = config.get("pipeline")
+    components = pipeline.get("components") if isinstance(pipeline, Mapping) else None
+    listed = components.items() if isinstance(components, Mapping) else ()
+    return {name: part for name, part in listed if isinstance(part, dict)}
 
 
 def without_devices(config: Mapping[str, Any]) -> dict[str, Any]:

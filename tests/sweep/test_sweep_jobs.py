@@ -201,3 +201,18 @@ def test_the_parent_never_imports_torch() -> None:
         "import framework.sweep.conduct; sys.exit(bool({'torch', 'diffusers', 'transformers'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "pipeline.components=1e3", "pipeline.components.vae=3", "pipeline.components.vae.device=sim:x",
+        "pipeline.components.transformer.group=[1]", "pipeline.components.vae.device=sim:9", "device=[1]",
+    ],
+)  # fmt: skip
+def test_what_is_no_pipeline_is_refused_by_name_before_its_devices_are_looked_at(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    devices = ["--devices", "sim:2", "--devices-per-job", "2"]
+    assert main(["sweep", "--dry-run", *devices, word, "seed=1,2"]) == 2
+    assert f"(from the command line: {word}): {word.partition('=')[0]}" in capsys.readouterr().err
