@@ -123,7 +123,11 @@ def test_what_is_no_list_of_words_is_refused_in_one_line(take: Callable[[Any], A
         take(config)
 
 
-def test_a_run_that_failed_leaves_the_card_to_the_next(one_thread: None) -> None:
+def test_a_run_that_failed_leaves_the_card_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    monkeypatch.setenv("FRAMEWORK_CACHE", str(tmp_path / "cache"))  # a run whose work is known is refused beforehand
+
     def said_by_a_run() -> str:
         try:
             framework.run([*WORDS, "budget.device=9.5MiB", "recover=off"], prompt="a", seed=1)

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.equality
 Subjects = Callable[[str], Subject]
 
 
+@pytest.mark.slow
 def test_a_dozen_mixed_requests_leave_nothing(subjects: Subjects, tmp_path: Path) -> None:
     outcomes = run_mixed(subjects, tmp_path, 12, num_plans=2, num_seeds=1, num_scales=2, share_of_other_size=0.0)
     assert outcomes["made"] >= 6

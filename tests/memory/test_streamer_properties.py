@@ -138,7 +138,7 @@ def attach(model: Graph, case: Case) -> Streamer:
     return attach_streamer("dit", model, knobs, shared, stacks)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_weights_are_real_exactly_when_they_are_on_the_device(case: Case) -> None:
     install()

@@ -37,7 +37,7 @@ def guidance_of(cache: StepCache) -> float:
     return 1.0 if cache.cache.one_pass else 5.0
 
 
-SLOW = ("taylorseer", "pyramid_attention")
+SLOW = ("taylorseer", "pyramid_attention", "magcache")
 
 
 @pytest.mark.parametrize(
