@@ -1,13 +1,28 @@
 """The frame of every page: head, way to the results, list of parts; no script, nothing from elsewhere. No torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from framework.errors import OutputError
+from framework.outputs.atomic import atomic_path
 from framework.report.markup import Html, empty, join, section, tag
 from framework.report.style import STYLE
 
+FILE_NAME = "report.html"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data: file:; media-src 'self' data: file:"
 Part = tuple[str, str, Html]
 """Identifier, title and content of one part of a page."""
+
+
+def write_page(folder: Path, build: Callable[[], str]) -> Path:
+    """Write what `build` returns as the page of `folder` and return its path. Raises `OutputError`."""
+    path = folder / FILE_NAME
+    try:
+        with atomic_path(path) as partial:
+            partial.write_text(build(), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error}") from error
+    return path
 
 
 def document(title: str, header: Html, parts: Sequence[Part], style: str = "") -> str:

@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-from framework.errors import OutputError
-from framework.outputs.atomic import atomic_path
 from framework.report import answers, parts, pictures
 from framework.report.data import ReportData
-from framework.report.document import Part, document
+from framework.report.document import Part, document, write_page
 from framework.report.markup import Html, join, tag
 from framework.tracing.summary import describe_summary
 
-FILE_NAME = "report.html"
 QUESTIONS = (
     ("Where was the time?", answers.where_was_the_time),
     ("Where was the memory?", answers.where_was_the_memory),
@@ -21,13 +18,7 @@ QUESTIONS = (
 
 def write_report(data: ReportData) -> Path:
     """Write `report.html` into the run folder and return its path. Raises `OutputError`."""
-    path = data.folder / FILE_NAME
-    try:
-        with atomic_path(path) as partial:
-            partial.write_text(build_report(data), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error}") from error
-    return path
+    return write_page(data.folder, lambda: build_report(data))
 
 
 def build_report(data: ReportData) -> str:

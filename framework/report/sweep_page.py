@@ -3,27 +3,17 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from framework.errors import OutputError
-from framework.outputs.atomic import atomic_path
 from framework.report import sweep_parts as parts
-from framework.report.document import Part, document
+from framework.report.document import Part, document, write_page
 from framework.report.markup import Html, join, tag
 from framework.report.sweep_data import STATE, SweepData
 from framework.report.sweep_pictures import cards
 from framework.report.sweep_style import STYLE, filter_rules, job_classes
 
-FILE_NAME = "report.html"
-
 
 def write_sweep_report(data: SweepData) -> Path:
     """Write `report.html` into the folder of the sweep and return its path. Raises `OutputError`."""
-    path = data.folder / FILE_NAME
-    try:
-        with atomic_path(path) as partial:
-            partial.write_text(build_sweep_report(data), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error}") from error
-    return path
+    return write_page(data.folder, lambda: build_sweep_report(data))
 
 
 def build_sweep_report(data: SweepData) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from framework.cli import main
-from framework.report.page import FILE_NAME
+from framework.report.document import FILE_NAME
 
 ROOT = Path(__file__).parents[2]
 PROMPT = 'a three </script> moving "left"'
