@@ -39,6 +39,13 @@ class FrameworkError(Exception):
 
     exit_code = 4
 
+    def locate(self, provenance: Mapping[str, Origin]) -> None:
+        """Say where the dotted key that the message begins with was set, if it begins with one that somebody set."""
+        text = str(self)
+        origin = provenance.get(text.partition(": ")[0])
+        if origin is not None and origin.where:
+            self.args = (str(Problem("", text, origin.where)),)
+
 
 class ConfigError(FrameworkError):
     """The request is wrong; carries every problem found, not only the first."""

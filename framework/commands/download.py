@@ -4,7 +4,7 @@ import sys
 
 from framework.commands.fetching import compose_fetched, fetch_missing
 from framework.compose.arguments import COMPOSING, Flags
-from framework.errors import ConfigError
+from framework.errors import ConfigError, LoadError
 from framework.graph import build_graph
 from framework.loading.hub import amount
 
@@ -29,7 +29,7 @@ def main(overrides: list[str], flags: Flags) -> int:
     try:
         used = build_graph(spec.pipeline).used_components()
         fetched = fetch_missing(spec.pipeline, used, spec.loras, say, progress=not flags.quiet, bound=spec.budget.disk)
-    except ConfigError as error:
+    except (ConfigError, LoadError) as error:
         error.locate(spec.provenance)
         raise
     say(f"fetched {amount(fetched)}" if fetched else "everything is here")

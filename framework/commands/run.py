@@ -12,7 +12,7 @@ from framework.commands.from_record import compare_frames, refuse_other_configs,
 from framework.commands.going_on import GoingOn, going_on, resuming, say_where, spec_to_resume
 from framework.compose import compose
 from framework.compose.arguments import COMPOSING, Flags
-from framework.errors import ConfigError, FrameworkError
+from framework.errors import ConfigError, FrameworkError, LoadError
 from framework.graph import Graph, build_graph
 from framework.outputs.folder import check_free_space, check_name, claim_folder
 from framework.outputs.frames import needed_bytes
@@ -64,7 +64,7 @@ def main(overrides: list[str], flags: Flags) -> int:
         if flags.dry_run:
             return dry_run(spec, graph)
         return _run(spec, graph, flags, record, command_line(overrides, flags), going)
-    except ConfigError as error:
+    except (ConfigError, LoadError) as error:
         error.locate(spec.provenance)
         raise
 

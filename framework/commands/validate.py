@@ -3,7 +3,8 @@
 import json
 
 from framework.compose.arguments import COMPOSING, Flags
-from framework.errors import ConfigError
+from framework.errors import ConfigError, Problem
+from framework.loading.places import missing_places
 from framework.outputs.folder import check_name
 from framework.spec import RunSpec
 
@@ -23,6 +24,7 @@ def main(overrides: list[str], flags: Flags) -> int:
     try:
         spec = compose(overrides, flags)
         _check_output(spec)
+        _check_places(spec)
     except ConfigError as error:
         if not flags.json:
             raise
@@ -49,6 +51,18 @@ def _check_output(spec: RunSpec) -> None:
     except ConfigError as error:
         error.locate(spec.provenance)
         raise
+
+
+def _check_places(spec: RunSpec) -> None:
+    """Refuse local folders and files that are not here; what the hub has is fetched when it is needed."""
+    problems = [Problem(key, reason, _where(spec, key)) for key, reason in missing_places(spec.pipeline)]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _where(spec: RunSpec, key: str) -> str:
+    origin = spec.provenance.get(key)
+    return origin.where if origin is not None else ""
 
 
 def _count(number: int, noun: str) -> str:

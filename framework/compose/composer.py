@@ -23,7 +23,7 @@ from framework.compose.quantize import build_quantize, method_names, quantize_no
 from framework.compose.refusals import refuse_forbidden_data
 from framework.compose.repeats import refuse_repeats
 from framework.compose.request_keys import check_request_keys
-from framework.compose.requests import build_requests, in_its_file, put_requests
+from framework.compose.requests import beaten_by_lines, build_requests, in_its_file, put_requests
 from framework.compose.residency import Resolution, resolve
 from framework.compose.schema import COMPOSED, check_schema, composed_schema, fold_spellings
 from framework.compose.sources import MachineFacts
@@ -138,7 +138,7 @@ def check(composed: Composed, machine: MachineFacts | None = None) -> RunSpec:
     assert requests is not None
     assert resolution is not None
     assert graph is not None
-    notes = (*notes, *unused(pipeline, graph, provenance.locate))
+    notes = (*notes, *beaten_by_lines(data, provenance), *unused(pipeline, graph, provenance.locate))
     lines = (str(in_its_file(note, provenance.places)) for note in notes)
     numerics = build_numerics(data.get("numerics") or {}, quantized)
     changes = (*numerics_notes(numerics), *quantize_notes(quantized))

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from framework.compose.overrides import Override
-from framework.compose.provenance import Provenance
+from framework.compose.provenance import USER, Provenance
 from framework.compose.schema import check_schema
 from framework.compose.yaml_file import KeyPath, show_path
 from framework.errors import ConfigError, Problem
@@ -124,6 +124,16 @@ def build_requests(data: Mapping[str, Any], locate: Any) -> tuple[RequestSpec, .
     if problems:
         raise ConfigError(dict.fromkeys(problems))
     return tuple(requests)
+
+
+def beaten_by_lines(data: Mapping[str, Any], provenance: Provenance) -> Iterator[Problem]:
+    """One line for each value of the user's beside a file of requests whose every line has its own."""
+    lines = data.get("requests") or ()
+    for key in (*TEXTS, "seed", *(f"request.{name}" for name in data.get("request") or ())):
+        origin = provenance.origin(key)
+        name = key.removeprefix("request.")
+        if lines and origin is not None and origin.layer == USER and all(line.get(name) is not None for line in lines):
+            yield Problem(key, "no effect: every line of requests has its own", origin.where)
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Nothing is downloaded here and no connection is tried; what is missing is named with the way to get it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +14,16 @@ from framework.loading.source import (
     INDEX_FILE,
     PICKLE_SUFFIXES,
     SAFETENSORS,
+    SOURCE_KEY,
     WEIGHT_SUFFIXES,
     HubPath,
     cached_snapshot,
+    is_hub_name,
     locate_model,
     parse_hub_path,
 )
 from framework.paths import expand
-from framework.spec import ComponentSpec, ModelSpec
+from framework.spec import ComponentSpec, ModelSpec, PipelineSpec
 
 CONFIG_FILE = "config.json"
 ADAPTER_FILE = "pytorch_lora_weights.safetensors"  # diffusers' own name; preferred where a repository has several
@@ -53,8 +56,7 @@ def component_place(index: ModelIndex, component: ComponentSpec) -> Place:
         return Place(_component_in(key, path, component.name))
     hub = parse_hub_path(component.source)
     if hub is None:
-        what = "file" if path.suffix in WEIGHT_SUFFIXES + PICKLE_SUFFIXES else "folder"
-        raise LoadError(f"{key}: the {what} '{path}' does not exist")
+        raise LoadError(f"{key}: {_no_such(path)}")
     snapshot = cached_snapshot(hub.repo, hub.revision)
     found = snapshot / hub.path if snapshot is not None else None
     if found is None or not found.exists():
@@ -62,6 +64,30 @@ def component_place(index: ModelIndex, component: ComponentSpec) -> Place:
     if hub.is_file:
         return Place(own.folder, _weights(key, found))
     return Place(_component_in(key, found, component.name))
+
+
+def missing_places(pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
+    """Yield (key, what is wrong) of each local or embedded place that is not here; the hub's are fetched at need."""
+    if not is_hub_name(pipeline.model.source):
+        yield from _missing(SOURCE_KEY, ModelSpec(source=pipeline.model.source))
+    for component in pipeline.components.values():
+        source, key = component.source, f"pipeline.components.{component.name}.source"
+        if source is not None and source.startswith(EMBEDDED_PREFIX):
+            yield from _missing(key, ModelSpec(source=source))
+        elif source is not None and parse_hub_path(source) is None and not expand(source).exists():
+            yield key, _no_such(expand(source))
+
+
+def _missing(key: str, model: ModelSpec) -> Iterator[tuple[str, str]]:
+    try:
+        locate_model(model)
+    except LoadError as error:
+        yield key, str(error).removeprefix(f"{SOURCE_KEY}: ")
+
+
+def _no_such(path: Path) -> str:
+    what = "file" if path.suffix in WEIGHT_SUFFIXES + PICKLE_SUFFIXES else "folder"
+    return f"the {what} '{path}' does not exist"
 
 
 def locate_adapter(source: Path) -> Path:

@@ -3,9 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from torch import nn
+
+from framework.errors import ConfigError
 from framework.graph import Graph
 from framework.loading.weights import size_bytes
 from framework.memory.courier import STAGING_BYTES, Courier
+from framework.memory.layers import find_stacks
 from framework.memory.resources import make_resources
 from framework.planning.facts import Budgets
 from framework.platforms.protocol import Platform
@@ -65,6 +69,21 @@ def effective_placements(
         return chosen
     events.emit(Note(f"on the CPU every component is resident; no effect for {', '.join(moved)}"))
     return default
+
+
+def note_depths(pipeline: PipelineSpec, modules: Mapping[str, nn.Module], events: EventBus) -> None:
+    """One line for each component whose stacks of layers are not as long as its `num_layers` says."""
+    for name, component in pipeline.components.items():
+        if component.num_layers and name in modules:
+            try:
+                stacks = find_stacks(name, modules[name], component.layers or ())
+            except ConfigError:  # no such lists: refused where they are to be streamed
+                continue
+            found = [len(stack.layers) for stack in stacks]
+            if found != list(component.num_layers):
+                said, is_so = (" + ".join(map(str, lengths)) for lengths in (component.num_layers, found))
+                text = f"pipeline.components.{name}.num_layers is {said}, the model has {is_so}; its knobs follow that"
+                events.emit(Note(text))
 
 
 def reads_of(pipeline: PipelineSpec, requests: Sequence[RequestSpec]) -> dict[str, int]:

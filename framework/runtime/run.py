@@ -26,7 +26,7 @@ from framework.runtime.elsewhere import Bridge, bounded_too, make_elsewhere
 from framework.runtime.events import EventBus, Note, PlanMade, RunFinished, RunStarted
 from framework.runtime.interrupts import Interrupts, interruptible
 from framework.runtime.numerics import denoisers_of, refuse_incapable, run_numerics
-from framework.runtime.placing import effective_placements, make_placed, move, place_all, reads_of
+from framework.runtime.placing import effective_placements, make_placed, move, note_depths, place_all, reads_of
 from framework.runtime.scheduler import RunResult, run_requests
 from framework.runtime.step_cache import StepCaches
 from framework.runtime.warm import Loaded, Warm
@@ -162,6 +162,7 @@ def _load(
         uses=reads_of(spec.pipeline, spec.requests),
         quantized=spec.numerics.quantize,
     )
+    note_depths(spec.pipeline, store.modules(), events)
     for name, other in elsewhere.items():
         store.put_elsewhere(name, Bridge(platform.device, other.device))
     return Loaded(platform, store, placed, WeightEdits(store, placed))

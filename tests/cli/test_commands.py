@@ -31,3 +31,24 @@ def test_every_command_has_a_golden_file_of_its_help() -> None:
 
     helps = {file.read_text(encoding="utf-8").splitlines()[0] for file in FILES}
     assert {f"$ framework {command} --help" for command in COMMANDS} <= helps
+
+
+@pytest.mark.parametrize("key", ["pipeline.model.source", "pipeline.components.vae.source"])
+@pytest.mark.parametrize(
+    "source, told",
+    [
+        ("./nowhere", "the folder '{}' does not exist"),
+        ("embedded:digit", "no embedded model is called 'digit'; did you mean 'digits'?"),
+    ],
+)
+def test_validate_names_a_place_that_is_not_here(
+    key: str, source: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", f"{key}={source}"]) == 2
+    line = capsys.readouterr().err.strip()
+    shown = source if key == "pipeline.model.source" else source.removeprefix("./")
+    assert line == f"(from the command line: {key}={source}): {key}: {told.format(shown)}"
+
+
+def test_validate_leaves_a_name_of_the_hub_to_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "pipeline.model.source=me/nowhere", "pipeline.components.vae.source=me/gone"]) == 0

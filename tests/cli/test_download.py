@@ -129,7 +129,9 @@ def test_gated_missing_and_offline_are_one_line_and_exit_2(
     assert main([*words, SOURCE]) == 2
     assert hub.requests == []
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(": ")[0] for line in lines] == ["pipeline.model.source"] * 3
+    key = "pipeline.model.source"
+    places = [f"(from the command line: {key}=me/{name}): {key}: " for name in ("gone", "digits", "digits")]
+    assert [line[: len(place)] for line, place in zip(lines, places, strict=True)] == places
     assert "the hub has no 'me/gone'" in lines[0]
     assert "'me/digits' is gated" in lines[1]
     assert "HF_HUB_OFFLINE is set" in lines[2]

@@ -27,6 +27,21 @@ def test_a_line_of_a_file_speaks_over_the_run(tmp_path: Path) -> None:
     assert (second.prompt, second.height, second.seeds) == ("a seven moving right", 64, (5,))
 
 
+def test_what_every_line_of_a_file_beats_is_told(tmp_path: Path) -> None:
+    lines = ('{"prompt": "a one", "seed": 1, "height": 48}', '{"prompt": "a two", "seed": 2}')
+    notes = compose([request_file(tmp_path, *lines), "prompt=a three", "seed=3", "request.height=64"]).notes
+    told = "no effect: every line of requests has its own"
+    assert [note for note in notes if told in note] == [
+        f"(from the command line: prompt=a three): prompt: {told}",
+        f"(from the command line: seed=3): seed: {told}",
+    ]
+
+
+def test_what_one_line_takes_from_the_run_is_not_told(tmp_path: Path) -> None:
+    words = request_file(tmp_path, '{"prompt": "a one"}', '{"seed": 2}')
+    assert compose([words, "prompt=a three", "request.width=64"]).notes == ()
+
+
 def test_one_seed_counts_up_over_the_outputs() -> None:
     assert compose(["seed=7", "request.num_outputs=3"]).requests[0].seeds == (7, 8, 9)
 

@@ -1,16 +1,20 @@
 """What placing asks of a plan, and what a request is measured by."""
 
+from dataclasses import replace
+
 import pytest
 import spec_builders
 import torch
+from spec_builders import Recorder
 from torch import nn
 
 from framework.memory.resources import make_resources
 from framework.platforms import make_platform
 from framework.platforms.sim.testing import sim as sim
 from framework.platforms.sim.world import World
+from framework.runtime.events import EventBus, Note
 from framework.runtime.placed import Placed
-from framework.runtime.placing import Meter, make_placed, reads_of
+from framework.runtime.placing import Meter, make_placed, note_depths, reads_of
 from framework.spec import Placement
 
 
@@ -18,6 +22,18 @@ def test_a_denoiser_is_read_once_a_step_and_all_else_once() -> None:
     spec = spec_builders.pipeline("digits", lambda name: None)
     requests = [spec_builders.request(num_inference_steps=steps) for steps in (3, 20)]
     assert reads_of(spec, requests) == {"text_encoder": 1, "transformer": 20, "transformer_2": 20, "vae": 1}
+
+
+def test_a_depth_that_is_not_the_models_is_told() -> None:
+    recorder, bus = Recorder(), EventBus()
+    bus.subscribe(recorder)
+    blocks = nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(2, 2)] * 1)})
+    spec = spec_builders.pipeline("digits", lambda name: None)
+    for lengths in ((1,), (9,), None):
+        part = replace(spec.components["transformer"], layers=("blocks",), num_layers=lengths)
+        note_depths(replace(spec, components={"transformer": part}), {"transformer": blocks}, bus)
+    told = "pipeline.components.transformer.num_layers is 9, the model has 1; its knobs follow that"
+    assert [note.text for note in recorder.of(Note)] == [told]
 
 
 def test_experts_that_stream_share_one_ring_and_one_copy_stream(sim: World) -> None:
