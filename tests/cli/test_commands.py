@@ -35,7 +35,7 @@ def test_every_command_has_a_golden_file_of_its_help() -> None:
 
 @pytest.mark.parametrize("key", ["pipeline.model.source", "pipeline.components.vae.source"])
 @pytest.mark.parametrize(
-    "source, told",
+    ("source", "told"),
     [
         ("./nowhere", "the folder '{}' does not exist"),
         ("embedded:digit", "no embedded model is called 'digit'; did you mean 'digits'?"),
