@@ -72,7 +72,7 @@ class PlanProblem:
     presets: Mapping[str, Mapping[str, Choice]] = field(default_factory=lambda: NO_PRESETS)
     host: HostMemory | None = None
     modes: tuple[str, ...] = MODES
-    simplicity_s: float = 0.1  # a simpler mode is taken where it costs less than this
+    simplicity_s: float = 0.1  # a simpler mode is taken where it costs less, and a thousandth of the run
     parked: frozenset[str] = frozenset()  # what lies outside their layers leaves the device between uses
 
     @property

@@ -13,6 +13,9 @@ from framework.planning.solve import Item, solve, undominated
 
 Options = Mapping[str, Sequence[Option]]
 
+SIMPLER = 0.001
+"""Share of a run that a simpler mode may cost at most: a run of seconds is not slowed down for `simplicity_s`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -42,22 +45,25 @@ class Candidates:
 
 def candidates(problem: PlanProblem, options: Options, rows: Sequence[Row]) -> Candidates:
     """Prepare the search over `options`; the order of `rows` is that of the capacities."""
-    names = tuple(options)
+    names, step_s = tuple(options), _simplicity(problem, options)
     by_ring = (
-        tuple(tuple(undominated([_item(problem, option, rows) for option in own[name]])) for name in names)
+        tuple(tuple(undominated([_item(step_s, option, rows) for option in own[name]])) for name in names)
         for own in _by_ring(problem, options)
         if all(own.values())
     )
     return Candidates(names, tuple(by_ring))
 
 
-def objective(problem: PlanProblem, option: Option) -> float:
+def _simplicity(problem: PlanProblem, options: Options) -> float:
+    """Return the seconds that one step to a simpler mode is worth, from those that no placement can save."""
+    least_s = sum(min((option.seconds for option in own), default=0.0) for own in options.values())
+    return min(problem.simplicity_s, SIMPLER * least_s)
+
+
+def _item(step_s: float, option: Option, rows: Sequence[Row]) -> Item:
     """What is made least: seconds, and a little for every mode that is less simple than staying on the device."""
-    return option.seconds + problem.simplicity_s * option.mode_rank
-
-
-def _item(problem: PlanProblem, option: Option, rows: Sequence[Row]) -> Item:
-    return Item(objective(problem, option), option.rank, tuple(row.amount(option) for row in rows), option)
+    seconds = option.seconds + step_s * option.mode_rank
+    return Item(seconds, option.rank, tuple(row.amount(option) for row in rows), option)
 
 
 def _by_ring(problem: PlanProblem, options: Options) -> Iterator[Options]:

@@ -165,6 +165,17 @@ def test_an_alternative_that_fits_would_cost_time() -> None:
     assert all(one.seconds >= -1e-9 for one in fitting)
 
 
+def test_a_short_run_is_not_slowed_down_for_a_simpler_mode() -> None:
+    """What a simpler mode may cost shrinks with the run: here everything is a thousand times as fast."""
+    problem = cases.flux("rtx_4090")
+    card = problem.hardware
+    rates = ("bf16_tflops", "fp32_tflops", "memory_gbps", "h2d_pinned_gbps", "h2d_pageable_gbps", "disk_gbps")
+    faster = {name: getattr(card, name) * 1000 for name in rates}
+    short = replace(problem, hardware=replace(card, **faster, launch_us=card.launch_us / 1000))
+    best = select(replace(short, simplicity_s=0.0)).forecast.seconds
+    assert select(short).forecast.seconds <= 1.005 * best
+
+
 def test_a_component_of_unknown_size_is_in_no_sum_and_said_so() -> None:
     problem = cases.flux("rtx_4090")
     unknown = replace(problem.components["vae"], size_bytes=None, leftover_bytes=0)
