@@ -51,8 +51,14 @@ class GoingOn:
             return None
         if self.position is None:
             assert self.earlier is not None
-            return Resume(self.source, graph, _hashes(self.source, self.earlier), finished_requests(self.earlier))
+            names = [node.spec.name for node in graph.nodes]
+            last = None if self.until is None else names.index(self.until)
+            finished = finished_requests(self.earlier)
+            return Resume(self.source, graph, _hashes(self.source, self.earlier), finished, until=last)
         found = Resume(self.source, graph, position=self.position)
+        unusable = found.unusable()
+        if unusable is not None:
+            raise ConfigError.of(FROM_STAGE, f"'{self.source}' cannot be used: {unusable}")
         if self.source.is_file() and len(spec.requests) > 1:
             raise ConfigError.of(FROM_STAGE, f"one file serves one request, and there are {len(spec.requests)}")
         missing = found.missing(len(spec.requests))

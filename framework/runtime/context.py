@@ -145,11 +145,11 @@ class StageContext:
 
     def step(self, step: int, num_steps: int, values: Any = None) -> None:
         """Report the end of a step, counted from 1, and stop here if the user asked or `values` hold no numbers."""
-        self.current_step = (step, num_steps)
         before_switch = self._num_before_switch(step)
         if self.quiet:
             self._skipped_steps = step
             self._residency.mark_step(step + 1)
+            self.current_step = (step, num_steps)
             self._check()
             return
         self._residency.finish_step(step, num_steps, before_switch, self._skipped_steps)
@@ -158,6 +158,7 @@ class StageContext:
         bad = self.watch.add(self._in_component(f"at step {step} of {num_steps}"), values)
         if bad is not None:
             raise self.non_finite(bad)
+        self.current_step = (step, num_steps)  # from here on a failure is one of the next step
         self._check()
 
     def _num_before_switch(self, step: int) -> int | None:

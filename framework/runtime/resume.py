@@ -38,7 +38,8 @@ class _Choice:
 class Resume:
     """The artifacts in `folder`; `hashes` are those of a record, by file, and `finished` the requests that are done.
 
-    `position` None: the newest complete state of each request; else all start there, whatever it was made of.
+    `position` None: the newest complete state of each request; else all start there, whatever it was made of. `until`
+    is the position of the last stage to run: no request goes on after it, unless what it makes is here already.
     """
 
     def __init__(
@@ -48,17 +49,20 @@ class Resume:
         hashes: Mapping[Path, str] | None = None,
         finished: frozenset[int] = frozenset(),
         position: int | None = None,
+        until: int | None = None,
     ) -> None:
         self._graph, self._position = graph, position
+        self._last = len(graph.nodes) - 1 if until is None else until
+        self._ends = until is not None
         self._hashes = dict(hashes or {})
         self.finished = finished
         self._files: dict[Path, About] = {}
-        self._bad: list[str] = []
+        self._bad: list[tuple[str, BadArtifact]] = []
         for path, about in _found(folder):
             if isinstance(about, About):
                 self._files[path] = about
             else:
-                self._bad.append(f"{path.name}: {about}; it is not used")
+                self._bad.append((path.name, about))
 
     def missing(self, num_requests: int) -> list[str]:
         """Return the values that a start at the fixed position needs and no artifact has."""
@@ -70,6 +74,10 @@ class Resume:
                 return lacking
         return []
 
+    def unusable(self) -> str | None:
+        """Why nothing here can be read, where all there is is damaged or no artifact."""
+        return str(self._bad[0][1]) if self._bad and not self._files else None
+
     def stages(self) -> list[str]:
         """Names of the stages whose results are here."""
         return sorted({about.stage for about in self._files.values() if about.step is None})
@@ -80,7 +88,8 @@ class Resume:
         Raises `ConfigError` for artifacts that were made of something else than `made_of`, naming it.
         """
         while self._bad:
-            tell(self._bad.pop(0))
+            name, reason = self._bad.pop(0)
+            tell(f"{name}: {reason}; it is not used")
         while True:
             choice = self._choose(index)
             read: dict[Path, dict[str, Any]] = {}
@@ -99,13 +108,15 @@ class Resume:
     def _begun(self, index: int, choice: _Choice, read: Mapping[Path, Mapping[str, Any]], tell: Tell) -> Begun:
         values = {name: value for path in choice.files for name, value in read[path].items() if name in choice.wanted}
         stage, state = None, None
-        first = self._graph.nodes[choice.position].spec.name
-        if choice.step is not None:
+        names = ", ".join(path.name for path in choice.files)
+        if choice.position > self._last:
+            tell(f"request {index + 1}: what stage '{self._graph.nodes[self._last].spec.name}' makes is kept ({names})")
+        elif choice.step is not None:
             stage, path = choice.step
             state = read[path]
             tell(f"request {index + 1} goes on after step {state['step']} of stage '{stage}' ({path.name})")
         elif choice.files:
-            names = ", ".join(path.name for path in choice.files)
+            first = self._graph.nodes[choice.position].spec.name
             tell(f"request {index + 1} goes on with stage '{first}' ({names})")
         elif self._position is None:
             tell(f"request {index + 1} begins again: nothing of it was kept")
@@ -113,8 +124,11 @@ class Resume:
 
     def _choose(self, index: int) -> _Choice:
         available = self._available(index)
-        nodes = self._graph.nodes
-        positions = range(len(nodes) - 1, -1, -1) if self._position is None else (self._position,)
+        last = self._graph.nodes[self._last]
+        made = self._result(index, last.spec.name) if self._ends else None
+        if made is not None:
+            return _Choice(self._last + 1, (made,), frozenset(last.writes.values()), None)
+        positions = range(self._last, -1, -1) if self._position is None else (self._position,)
         for position in positions:
             needed = self._needed(position)
             if needed <= available.keys():
@@ -125,12 +139,17 @@ class Resume:
     def _newest_step(self, index: int, position: int) -> tuple[str, Path] | None:
         if self._position is not None:
             return None
-        for node in self._graph.nodes[position:]:
+        for node in self._graph.nodes[position : self._last + 1]:
             own = {path: about.step for path, about in self._files.items() if self._is_of(about, index, node.spec.name)}
             steps = {path: step for path, step in own.items() if step is not None}
             if steps:
                 return node.spec.name, max(steps, key=lambda path: steps[path])
         return None
+
+    def _result(self, index: int, stage: str) -> Path | None:
+        """The file of what a stage made for a request."""
+        files = self._files.items()
+        return next((path for path, about in files if self._is_of(about, index, stage) and about.step is None), None)
 
     def _available(self, index: int) -> dict[str, Path]:
         """Which file holds a value of a request."""

@@ -85,6 +85,14 @@ def test_a_callback_hears_steps_and_may_end_the_request_and_the_session_goes_on(
     assert len(after.outputs[0].images) == 9
 
 
+def test_a_callback_that_breaks_is_told_with_the_step_it_heard_of(session: framework.Session) -> None:
+    def broken(step: framework.StepDone) -> None:
+        raise RuntimeError("a plot without an axis")
+
+    with pytest.raises(framework.FrameworkError, match="failed in step 1 of 2.*a plot without an axis"):
+        session.run(on_step=broken, **ASKED)  # type: ignore[arg-type]
+
+
 def test_what_a_session_starts_from_keeps_its_places() -> None:
     again = spec_of(spec_of([*WORDS, "prompt=a"]), ["seed=5"])
     places = {key: origin.where for key, origin in spec_of([*WORDS, "prompt=a", "seed=5"]).provenance.items()}

@@ -158,6 +158,28 @@ def test_until_ends_after_a_stage_and_resume_makes_the_rest(
     assert "there is nothing to resume; `run --from" in capsys.readouterr().err
 
 
+def test_resume_until_a_stage_makes_what_it_makes_although_later_things_are_kept(
+    failed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompt = failed / "artifacts" / "encode_prompt.safetensors"
+    prompt.unlink()
+    assert main(["run", "--quiet", "--resume", str(failed), "--until", "encode_prompt"]) == 0
+    assert "encode_prompt" in record(failed)["requests"][0]["timings"]["stages"]
+    assert kept(failed) == ["denoise.step2.safetensors", "encode_prompt.safetensors"]
+    before = prompt.stat().st_mtime_ns
+    assert main(["run", "--quiet", "--resume", str(failed), "--until", "encode_prompt"]) == 0
+    assert prompt.stat().st_mtime_ns == before
+    notes = record(failed)["plan"]["notes"]
+    assert "request 1: what stage 'encode_prompt' makes is kept (encode_prompt.safetensors)" in notes
+
+
+def test_a_resumed_run_that_ended_early_goes_on_after_its_newest_step(whole: Path, failed: Path) -> None:
+    assert main(["run", "--quiet", "--resume", str(failed), "--until", "encode_prompt"]) == 0
+    assert main(["run", "--quiet", "--resume", str(failed)]) == 0
+    assert any("goes on after step 2 of stage 'denoise'" in note for note in record(failed)["plan"]["notes"])
+    assert frames(failed) == frames(whole)
+
+
 def test_a_stage_starts_from_the_results_of_another_run_or_of_a_file(whole: Path, half: Path, tmp_path: Path) -> None:
     place = ["run", "--quiet", f"output.root={tmp_path}", "output.report=false"]
     assert main([*place, "output.name=one", "--from", str(half), "--from-stage", "decode"]) == 0
@@ -174,6 +196,7 @@ def test_a_stage_starts_from_the_results_of_another_run_or_of_a_file(whole: Path
         (["--from-stage", "decod={half}"], "--from-stage: there is no stage 'decod'; did you mean 'decode'?"),
         (["--from-stage", "decode"], "--from-stage: needs one place to read results from"),
         (["--from-stage", "decode=nowhere"], "--from-stage: 'nowhere' does not exist"),
+        (["--from-stage", "decode={whole}/record.json"], "record.json' cannot be used: it "),
         (["--from-stage", "denoise={whole}"], "has no negative_prompt_embeds and no prompt_embeds, which 'denoise'"),
         (["--from-stage", "decode={half}", "--until", "denoise"], "--until: 'denoise' comes before 'decode'"),
         (["--resume", "{half}", "--from", "{half}"], "--resume: goes on where the run ended, so it takes no --from"),
