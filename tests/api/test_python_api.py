@@ -89,7 +89,7 @@ def test_a_callback_that_breaks_is_told_with_the_step_it_heard_of(session: frame
     def broken(step: framework.StepDone) -> None:
         raise RuntimeError("a plot without an axis")
 
-    with pytest.raises(framework.FrameworkError, match="failed in step 1 of 2.*a plot without an axis"):
+    with pytest.raises(framework.FrameworkError, match=r"failed in step 1 of 2.*a plot without an axis"):
         session.run(on_step=broken, **ASKED)  # type: ignore[arg-type]
 
 
