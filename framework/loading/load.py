@@ -17,11 +17,12 @@ from framework.loading.needed import needed_components
 from framework.loading.post_process import PostProcess, post_process_on
 from framework.loading.schedulers import override_scheduler
 from framework.loading.source import locate_model
+from framework.loading.spares import Spares, weights_key
 from framework.loading.weights import own_weights, size_bytes
 from framework.memory.malloc import returned_when_freed
 from framework.quantization import Quantization
 from framework.registry import FAMILIES
-from framework.runtime.events import ComponentLoaded, ComponentLoading, EventBus
+from framework.runtime.events import ComponentLoaded, ComponentLoading, EventBus, Note
 from framework.runtime.store import ComponentStore
 from framework.spec import EMPTY, ComponentSpec, ModelSpec, PipelineSpec, Placement
 
@@ -46,6 +47,7 @@ def load_store(
     uses: Mapping[str, int] = EMPTY,
     post_process: Mapping[str, PostProcess] = EMPTY,
     quantized: Mapping[str, Quantization] = EMPTY,
+    spares: Spares | None = None,
 ) -> ComponentStore:
     """Load what `graph` uses, and return the store that owns it.
 
@@ -53,8 +55,9 @@ def load_store(
     not said) give the order, most first: who comes first is pinned first; tokenizers come before all, so that one that
     cannot be had is known at once. `place` gets each used module before the weights of the next are read, so the host
     holds no more than one that is not where it belongs. `post_process` holds what must be done on the device with a
-    whole component before that. Modules that the graph does not use but the pipeline class asks about are built from
-    their config alone. Raises `LoadError` before any weight is read when something is missing.
+    whole component before that; `spares` are taken before files are read. Modules that the graph does not use but the
+    pipeline class asks about are built from their config alone. Raises `LoadError` before any weight is read when
+    something is missing.
     """
     device = device or torch.device("cpu")
     index = read_index(locate_model(pipeline.model, pipeline.hints))
@@ -67,6 +70,9 @@ def load_store(
     ]
     _check_variant(pipeline.model, parts)
     view_class = _view_class(pipeline, index)
+    keys = {part.name: weights_key(part) for part in parts if part.name in used and part.name not in post_process}
+    spares = spares or Spares()
+    spares.keep_only([key for key in keys.values() if key is not None])
     loaded: dict[str, Any] = {}
     for part in sorted(parts, key=lambda part: (part.is_module, -part.run_bytes * uses.get(part.name, 1))):
         check()
@@ -77,7 +83,8 @@ def load_store(
         else:
             mode = placements[part.name].mode if part.name in placements else RESIDENT
             process = post_process.get(part.name)
-            loaded[part.name] = _load_module(part, pipeline.model, mode, device, place, process, events)
+            spare = spares.take(keys.get(part.name))
+            loaded[part.name] = _load_module(part, pipeline.model, mode, device, place, process, events, spare)
     return ComponentStore(
         pipeline_class=view_class,
         components={name: loaded.get(name) for name in (*index.components, *_left_out(view_class, index))},
@@ -85,6 +92,7 @@ def load_store(
         managed=frozenset(name for name in used if isinstance(loaded.get(name), nn.Module)),
         device=device,
         identities={part.name: _identity(part) for part in parts},
+        weights_keys=keys,
     )
 
 
@@ -110,12 +118,15 @@ def _load_module(
     place: Place,
     process: PostProcess | None,
     events: EventBus,
+    spare: nn.Module | None,
 ) -> nn.Module:
     """Load, finish and place one component. Tensors stay in the mapped file until then, except for the CPU's own."""
     events.emit(ComponentLoading(part.name, mode))
     started = time.perf_counter()
+    if spare is not None:
+        events.emit(Note(f"{part.name}: its weights are those of the run before"))
     with returned_when_freed():
-        module: nn.Module = load_part(part, model)
+        module: nn.Module = load_part(part, model) if spare is None else spare
         if device.type == "cpu":
             own_weights(module)
     if process is not None:

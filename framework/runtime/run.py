@@ -14,6 +14,7 @@ from framework.loading.index import read_configs, read_index
 from framework.loading.load import load_store
 from framework.loading.schedulers import check_scheduler
 from framework.loading.source import locate_model
+from framework.loading.spares import Spares
 from framework.planning.facts import Budgets
 from framework.platforms import Platform, make_platform
 from framework.registry import FAMILIES, STAGES
@@ -122,7 +123,8 @@ def _execute(
         placements = effective_placements(spec.placements, graph.used_components(), platform.kind, events)
         refuse_incapable(spec, graph, placements, platform.kind)
         if kept is None:
-            loaded = _load(spec, graph, placements, events, interrupts, platform, budgets, elsewhere)
+            spares = warm.take_spares() if warm is not None else None
+            loaded = _load(spec, graph, placements, events, interrupts, platform, budgets, elsewhere, spares)
         else:
             loaded = kept
             move(loaded.placed, spec.pipeline, graph, placements)
@@ -148,6 +150,7 @@ def _load(
     platform: Platform,
     budgets: Budgets,
     elsewhere: Mapping[str, Platform],
+    spares: Spares | None,
 ) -> Loaded:
     refuse_before_loading(spec.pipeline, graph, placements, platform, budgets, spec.numerics.quantize, elsewhere)
     placed = make_placed(spec.pipeline, graph, placements, platform, budgets, elsewhere)
@@ -161,6 +164,7 @@ def _load(
         place=placed.strategy,
         uses=reads_of(spec.pipeline, spec.requests),
         quantized=spec.numerics.quantize,
+        spares=spares,
     )
     note_depths(spec.pipeline, store.modules(), events)
     for name, other in elsewhere.items():

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from framework.loading.spares import Spares
 from framework.runtime.hook import Bridge, ManagedHook, attach_hook, remove_hook
 from framework.runtime.switches import refuse_pipeline_switches
+from framework.spec import EMPTY
 
 EDITED = "; edited: "  # between the identity of a component's files and that of what was merged
 
@@ -29,6 +31,7 @@ class ComponentStore:
         managed: frozenset[str],
         device: torch.device,
         identities: Mapping[str, str],
+        weights_keys: Mapping[str, str | None] = EMPTY,
     ) -> None:
         self.pipeline_class = pipeline_class
         self.components = dict(components)
@@ -36,6 +39,7 @@ class ComponentStore:
         self.managed = set(managed)
         self.device = device
         self._identities = dict(identities)
+        self._weights_keys = dict(weights_keys)
         self._num_replaced = 0
         self._bridges: dict[str, Bridge] = {}
         self._views: dict[tuple[Any, frozenset[str]], Any] = {}
@@ -74,6 +78,7 @@ class ComponentStore:
             remove_hook(before)
         self.components[name], self.hooks[name] = module, hook
         self.managed.add(name)
+        self._weights_keys.pop(name, None)
         self._num_replaced += 1
         self._identities[name] = f"{name}: instance {self._num_replaced}"
         for view in self._views.values():
@@ -96,6 +101,14 @@ class ComponentStore:
     def identity(self, *names: str) -> tuple[str, ...]:
         """Return what tells these components apart from any others, as a part of cache keys."""
         return tuple(self._identities.get(name, name) for name in names)
+
+    def give_away(self, spares: Spares) -> None:
+        """Give the modules that are as their files have them to `spares`; the store is of no use after it."""
+        for name, key in self._weights_keys.items():
+            if key is not None and name in self.managed and EDITED not in self._identities.get(name, ""):
+                module = self.components.pop(name)
+                remove_hook(module)
+                spares.put(key, module)
 
     def pipeline_view(self, cls: Any = None, without: frozenset[str] = frozenset()) -> Any:
         """Return a pipeline of `cls` (the checkpoint's own by default) over the store's components.

@@ -4,6 +4,7 @@ import gc
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from framework.loading.spares import Spares
 from framework.platforms import Platform
 from framework.runtime.load_key import can_be_kept, load_key
 from framework.runtime.placed import Placed
@@ -40,6 +41,7 @@ class Warm:
         self._loaded: Loaded | None = None
         self._asked: tuple[object, ...] | None = None
         self._decided: RunSpec | None = None
+        self._spares = Spares()
 
     def decision(self, spec: RunSpec) -> RunSpec | None:
         """Return `spec` decided as the last run was, where the same was asked of the planner; None: decide anew.
@@ -57,11 +59,22 @@ class Warm:
         return None
 
     def find(self, spec: RunSpec) -> Loaded | None:
-        """Return what is loaded for the decided `spec`; where that is nothing, whatever is loaded is given up."""
+        """Return what is loaded for the decided `spec`; where that is nothing, whatever is loaded is given up.
+
+        What both have in common, such as an encoder, is then among the `spares`.
+        """
         if self._loaded is not None and can_be_kept(spec) and self._key_of(spec) == self._key:
             return self._loaded
+        store, then = self._loaded.store if self._loaded is not None else None, self._decided
         self.close()
+        if store is not None and then is not None and can_be_kept(spec) and _computes_alike(then, spec):
+            store.give_away(self._spares)
         return None
+
+    def take_spares(self) -> Spares:
+        """Return the weights that are left of what was given up; they are the caller's."""
+        spares, self._spares = self._spares, Spares()
+        return spares
 
     def keep(self, asked: RunSpec, spec: RunSpec, loaded: Loaded) -> None:
         """Have `loaded` ready for the next run of the load key of `spec`, to which `asked` was decided."""
@@ -95,6 +108,12 @@ class Warm:
 
     def _key_of(self, spec: RunSpec) -> str:
         return load_key(spec, placed=not self._moves)
+
+
+def _computes_alike(then: RunSpec, spec: RunSpec) -> bool:
+    """Whether modules of one run serve another as they are: on the same device, with the same switches set."""
+    hardware = then.config.get("hardware") == spec.config.get("hardware")
+    return then.device == spec.device and hardware and repr(then.numerics) == repr(spec.numerics)
 
 
 def _asked(spec: RunSpec) -> tuple[object, ...]:
