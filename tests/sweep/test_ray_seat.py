@@ -20,18 +20,20 @@ class Worker:
 
 
 @pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Worker:
     made = Worker()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(ray_seat, "WorkerProcess", lambda *_: made)
     return made
 
 
 def test_a_job_that_was_half_done_gets_what_was_kept_of_it(worker: Worker, tmp_path: Path) -> None:
-    (tmp_path / "artifacts").mkdir()
-    (tmp_path / "artifacts" / "denoise.step7.safetensors").write_bytes(b"kept")
+    attempt = tmp_path / "attempt-1"
+    (attempt / "artifacts").mkdir(parents=True)
+    (attempt / "artifacts" / "denoise.step7.safetensors").write_bytes(b"kept")
     seat = ray_seat.Seat("none", {}, "framework", ())
     message = {"event": "job", "job": "0001-a", "folder": "/on/another/machine", "earlier": "/there/too"}
-    seat.run(message, pack_files(tmp_path))
+    seat.run(message, pack_files(attempt))
     (sent,) = worker.sent
     earlier, folder = Path(sent["earlier"]), Path(sent["folder"])
     assert (earlier / "artifacts" / "denoise.step7.safetensors").read_bytes() == b"kept"
