@@ -129,8 +129,13 @@ def not_multiples(request: RequestSpec, multiple: int) -> Iterator[Problem]:
             yield Problem(f"request.{name}", f"{value} is no multiple of {multiple}", hint=nearest(value, multiple))
 
 
-def picture_problems(request: RequestSpec, name: str = "image") -> Iterator[Problem]:
-    """Yield a problem for a picture that is missing or cannot be read; `name` is the key of the request."""
+def picture_problems(
+    request: RequestSpec, name: str = "image", least_side: int = 1, widest: int | None = None
+) -> Iterator[Problem]:
+    """Yield a problem for a picture that is missing, cannot be read, or has a shape that the pipeline cannot use.
+
+    `name` is the key of the request; `least_side` in pixels; `widest` how often the shorter side may fit in the other.
+    """
     from framework.errors import ConfigError
     from framework.runtime.pictures import read_picture
 
@@ -139,9 +144,15 @@ def picture_problems(request: RequestSpec, name: str = "image") -> Iterator[Prob
         yield Problem(f"request.{name}", "this pipeline starts from a picture", hint=f"set request.{name}=FILE")
         return
     try:
-        read_picture(file, f"request.{name}")
+        width, height = read_picture(file, f"request.{name}").size
     except ConfigError as error:
         yield from error.problems
+        return
+    short, long = sorted((width, height))
+    if short < least_side or (widest is not None and long > widest * short):
+        shape = "" if widest is None else f" and at most {widest} to 1"
+        reason = f"{width} x {height} pixels: sides of at least {least_side}{shape} are needed"
+        yield Problem(f"request.{name}", reason)
 
 
 def picture_of(ctx: "StageContext", name: str = "image") -> "Image":

@@ -49,6 +49,8 @@ class ImageFamily(Family):
     repeats_texts = False
     longest_text: int | None = None
     needs_picture = False
+    least_side = 1  # pixels of a picture to start from
+    widest: int | None = None  # how often its shorter side may fit into the longer one
 
     def multiple(self, configs: Mapping[str, Mapping[str, Any]]) -> int:
         """Pixels that height and width must be multiples of: what the VAE halves away, and patches of two latents."""
@@ -62,7 +64,7 @@ class ImageFamily(Family):
         if self.longest_text is not None:
             problems += too_long(request, self.longest_text)
         if self.needs_picture or request.image is not None:
-            problems += picture_problems(request)
+            problems += picture_problems(request, least_side=self.least_side, widest=self.widest)
         return problems
 
     def max_length(self, ctx: "StageContext") -> int:

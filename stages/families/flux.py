@@ -74,6 +74,7 @@ class FluxKontextFamily(FluxFamily):
     tasks = ("text to image", "image to image")
     pipeline_classes = ("FluxKontextPipeline",)
     request_keys: Mapping[str, str | None] = MappingProxyType({**FluxFamily.request_keys, "image": None})
+    least_side = 16  # the pipeline rounds the size of a picture down to whole patches before it takes its shape
 
     def call(
         self,

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from framework.runtime.context import StageContext
 
-LEAST_SIDE = 64  # pixels; with the widest shape, what the pipeline's own check asks of a picture
-WIDEST = 8  # times the shorter side
-
 
 @register_family("flux2_klein")
 class Flux2KleinFamily(ImageFamily):
@@ -32,6 +29,7 @@ class Flux2KleinFamily(ImageFamily):
     pipeline_classes = ("Flux2KleinPipeline",)
     request_keys: Mapping[str, str | None] = MappingProxyType({**IMAGE_KEYS, "image": None})
     repeats_texts = True
+    least_side, widest = 64, 8  # what the pipeline's own check asks of a picture
     negative_prompt_above = 1.0
 
     def check_request(
@@ -44,8 +42,6 @@ class Flux2KleinFamily(ImageFamily):
                 problems.append(Problem("request.guidance_scale", reason, hint="remove it, or write 1"))
             if request.negative_prompt:
                 problems.append(Problem("negative_prompt", reason, hint="remove it"))
-        if request.image is not None and not any(problem.key == "request.image" for problem in problems):
-            problems += _unfit(request.image)
         return problems
 
     def needs_negative(self, ctx: "StageContext") -> bool:
@@ -73,13 +69,3 @@ class Flux2KleinFamily(ImageFamily):
         view = self.denoise_view(ctx)
         data = latents.data.to(ctx.device, dtype=view.vae.dtype)
         return pictures(view, view.vae.decode(data, return_dict=False)[0])
-
-
-def _unfit(file: str) -> list[Problem]:
-    from framework.runtime.pictures import read_picture
-
-    width, height = read_picture(file).size
-    if min(width, height) < LEAST_SIDE or max(width, height) > WIDEST * min(width, height):
-        reason = f"{width} x {height} pixels: sides of at least {LEAST_SIDE} and at most {WIDEST} to 1 are needed"
-        return [Problem("request.image", reason)]
-    return []

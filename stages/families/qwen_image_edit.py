@@ -35,6 +35,7 @@ class QwenImageEditFamily(QwenImageFamily):
     )
     longest_text = None
     needs_picture = True
+    widest = 100  # beyond about 576 to 1 the picture for the language model would be no pixel high
 
     def text_identity(self, ctx: "StageContext") -> str:
         return file_sha256(Path(ctx.request.image or "").expanduser())

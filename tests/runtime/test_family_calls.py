@@ -1,9 +1,13 @@
 """Embeddings as arguments of a call: rows for outputs, names for the negative text, and the denoiser's dtype."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from PIL import Image
+from spec_builders import request
 
-from framework.runtime.family_calls import embedding_arguments, spatial_factor
+from framework.runtime.family_calls import embedding_arguments, picture_problems, spatial_factor
 from framework.values import Embeddings
 
 
@@ -46,3 +50,20 @@ def test_a_kl_autoencoder_halves_space_once_less_than_it_has_blocks() -> None:
     assert spatial_factor({"block_out_channels": [1, 2, 3, 4]}) == 8
     assert spatial_factor({"block_out_channels": [1, 2]}) == 2
     assert spatial_factor({}) == 8
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [
+        ((16, 16), None),
+        ((160, 16), None),
+        ((15, 40), "15 x 40 pixels: sides of at least 16 and at most 10 to 1 are needed"),
+        ((16, 161), "16 x 161 pixels: sides of at least 16 and at most 10 to 1 are needed"),
+    ],
+)
+def test_a_picture_of_a_shape_that_nobody_can_use_is_named(
+    size: tuple[int, int], reason: str | None, tmp_path: Path
+) -> None:
+    Image.new("RGB", size).save(tmp_path / "a.png")
+    found = picture_problems(request(image=str(tmp_path / "a.png")), least_side=16, widest=10)
+    assert [problem.reason for problem in found] == ([] if reason is None else [reason])
