@@ -69,7 +69,7 @@ def load_store(
         for name in needed
     ]
     _check_variant(pipeline.model, parts)
-    view_class = _view_class(pipeline, index)
+    view_class = view_class_of(pipeline, index)
     keys = {part.name: weights_key(part) for part in parts if part.name in used and part.name not in post_process}
     spares = spares or Spares()
     spares.keep_only([key for key in keys.values() if key is not None])
@@ -154,7 +154,7 @@ def _component(pipeline: PipelineSpec, name: str) -> ComponentSpec:
     return pipeline.components.get(name) or ComponentSpec(name=name)
 
 
-def _view_class(pipeline: PipelineSpec, index: ModelIndex) -> Any:
+def view_class_of(pipeline: PipelineSpec, index: ModelIndex) -> Any:
     """The index's class, or another of diffusers that the family puts over the same components.
 
     A family refuses a folder that is not its own.

@@ -11,7 +11,7 @@ from framework.errors import ConfigError, FrameworkError, Interrupted, Origin, P
 from framework.graph import Graph
 from framework.loading.classes import pipeline_class
 from framework.loading.index import read_configs, read_index
-from framework.loading.load import load_store
+from framework.loading.load import load_store, view_class_of
 from framework.loading.schedulers import check_scheduler
 from framework.loading.source import locate_model
 from framework.loading.spares import Spares
@@ -228,6 +228,7 @@ def check_requests(
     kinds = [STAGES.get(stage.kind) for stage in pipeline.stages.values()]
     checkers = [kind for kind in kinds if hasattr(kind, "check_call")]
     index = read_index(locate_model(pipeline.model, pipeline.hints))
+    view_class_of(pipeline, index)  # a folder of another family is refused as that
     check_scheduler(index, pipeline.scheduler)
     problems: list[Problem] = []
     if pipeline.family is not None:

@@ -9,7 +9,7 @@ import pytest
 import spec_builders
 from spec_builders import Recorder, request, run_spec
 
-from framework.errors import ConfigError
+from framework.errors import ConfigError, LoadError
 from framework.graph import build_graph
 from framework.runtime.events import ComponentLoading, EventBus, RunFinished
 from framework.runtime.run import check_requests, execute
@@ -43,6 +43,13 @@ def test_a_size_is_refused_with_the_nearest_one(
     with pytest.raises(ConfigError) as caught:
         check_requests(spec_builders.pipeline(name, tiny_folder), [wanted])
     assert str(caught.value) == line
+
+
+def test_a_folder_of_another_family_is_refused_as_that(tiny_folder: Callable[[str], Path]) -> None:
+    spec = replace(spec_builders.pipeline("wan21", tiny_folder), scheduler=SchedulerSpec(flow_shift=3.0))
+    spec = replace(spec, model=replace(spec.model, source=str(tiny_folder("sdxl"))))
+    with pytest.raises(LoadError, match="a StableDiffusionXLPipeline, which family 'wan' does not run"):
+        check_requests(spec, [request()])
 
 
 def test_a_boundary_given_as_text_is_refused_before_loading() -> None:
