@@ -1,5 +1,6 @@
 """What every test shares: one thread, no connections, and tiny pipelines built once. Imports torch in fixtures only."""
 
+import gc
 import os
 import sys
 
@@ -61,6 +62,18 @@ def own_machine() -> Iterator[None]:
     worlds = getattr(sys.modules.get("framework.platforms.sim.world"), "_worlds", None)
     if worlds is not None and worlds != before:
         worlds[:] = before
+
+
+@pytest.fixture(autouse=True)
+def quick_collections() -> None:
+    """Searches for cycles, of which many tests need one, leave out the libraries that were imported since the last."""
+    if len(sys.modules) > _num_modules[0] + 50:
+        gc.collect()
+        gc.freeze()
+        _num_modules[0] = len(sys.modules)
+
+
+_num_modules = [0]
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,10 @@ class Piece:
         run = memory.narrow(0, self.offset_bytes, num_elements * self.dtype.itemsize)
         return run.view(self.dtype).as_strided(self.size, self.stride)
 
+    def cut(self, run: Tensor) -> Tensor:
+        """Return the tensor as a view of `run`, the memory of a whole blob read as this dtype."""
+        return run.as_strided(self.size, self.stride, run.storage_offset() + self.offset_bytes // self.dtype.itemsize)
+
 
 @dataclass(frozen=True, slots=True)
 class Source:

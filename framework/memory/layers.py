@@ -1,7 +1,9 @@
 """The layers of a component: which modules are streamed, and what is refused by name before a run. Imports torch."""
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 
 from torch import Tensor, nn
 
@@ -13,6 +15,8 @@ MIN_COVERAGE = 0.1
 
 REGISTERED = ("_parameters", "_buffers", "_modules")
 MODEL_CODE = ("diffusers.models.", "transformers.models.")
+PLAIN = frozenset({bool, int, float, str, type(None), FunctionType})
+CONTAINERS = frozenset({dict, OrderedDict, list, tuple, set})
 OTHER_MODES = "component-offload and resident work"
 
 
@@ -79,9 +83,15 @@ def loose_tensors(module: nn.Module) -> dict[str, Tensor]:
     managed = {id(tensor) for part in module.modules() for tensor in _registered(part)}
     for name, part in module.named_modules():
         for attribute, value in vars(part).items():
-            if attribute not in REGISTERED:
+            if attribute not in REGISTERED and not _is_plain(value):
                 found.update(_tensors_in(f"{name}.{attribute}" if name else attribute, value, seen))
     return {name: tensor for name, tensor in found.items() if id(tensor) not in managed}
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a look at its class is enough: of a thousand modules nearly every attribute is a number or empty."""
+    kind = type(value)
+    return kind in PLAIN or (kind in CONTAINERS and not value)
 
 
 def _tensors_in(name: str, value: object, seen: set[int]) -> Iterator[tuple[str, Tensor]]:

@@ -65,7 +65,8 @@ class Parcel:
     def bind(self, memory: Tensor) -> Bound:
         """Return the weights as views of `memory`, a uint8 tensor that holds the blob's bytes."""
         with torch.inference_mode(False), torch.no_grad():  # inference tensors have no version to watch
-            made = [entry.build([piece.view(memory) for piece in entry.pieces]) for entry in self.entries]
+            runs = {dtype: memory.view(dtype) for dtype in {p.dtype for entry in self.entries for p in entry.pieces}}
+            made = [entry.build([piece.cut(runs[piece.dtype]) for piece in entry.pieces]) for entry in self.entries]
         return self._bind_tensors(made)
 
     def bind_host(self) -> Bound:

@@ -1,7 +1,6 @@
 """Tiny pipelines as subjects, and the pictures of everything resident: made once for each pipeline."""
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import equality_rig
@@ -12,15 +11,10 @@ from torch import Tensor
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _quick_collection(one_thread: None) -> Iterator[None]:
-    """Every case ends with a search for cycles: let it leave out the libraries."""
+def _libraries(one_thread: None) -> None:
+    """Every case ends with a search for cycles: have what it leaves out there before the first."""
     import diffusers  # noqa: F401
     import transformers  # noqa: F401
-
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Fixtures of the memory tests: a simulated machine and what components on it share."""
 
-import gc
 from collections.abc import Callable, Iterator
 
 import memory_builders
@@ -14,13 +13,11 @@ __all__ = ["sim"]
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _quick_collections(one_thread: None) -> None:
-    """Every test on `sim` ends with a collection; what the imports made need not be looked at each time."""
+def _libraries(one_thread: None) -> None:
+    """Many tests on `sim` end with a search for cycles: have what it leaves out there before the first."""
     import torch._dynamo  # a first hook imports it
 
     assert torch._dynamo
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

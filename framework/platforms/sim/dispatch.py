@@ -1,5 +1,6 @@
 """Runs every operator on simulated tensors: the numbers by the host's kernel, the rest by the world. Imports torch."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,11 +100,9 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run `func`; raises `SimRace`, `SimOOM`, or `RuntimeError` for operands on different devices."""
     recipe = _KNOWN.get(func)
     if recipe is None:
-        recipe = _KNOWN[func] = learn(func)
-    elif type(recipe) is not Recipe:
+        recipe = _KNOWN[func] = _meet(func)
+    if type(recipe) is not Recipe:
         return recipe(*args, **kwargs)
-    if recipe.composite:
-        return func.decompose(*args, **kwargs)
     call = _Call(recipe, args, kwargs)
     if call.foreign:
         return NotImplemented
@@ -112,6 +111,15 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if call.host_result or recipe.allocates_only:
         return _allocate(func, call)
     return _kernel(func, call, args, kwargs)
+
+
+def _meet(func: Any) -> Any:
+    """Return what to do with an operator that is new: its recipe, or for one made of others what takes it apart."""
+    recipe = learn(func)
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    if not recipe.composite:
+        return recipe
+    return func.decompose if key in func.py_kernels else partial(func._op_dk, key)  # the same, but looked up once
 
 
 def _view(func: Any, call: _Call) -> Any:
@@ -199,12 +207,13 @@ def _wrap(out: torch.Tensor, call: _Call, stream: Stream, written: list[SimTenso
     for sim in written:
         if out is sim.raw:
             return sim
-    ptr = out.untyped_storage().data_ptr()
+    storage = out.untyped_storage()
+    ptr = storage.data_ptr()
     if ptr:
         for sim in call.sims:
             if sim.block.ptr == ptr:
                 return alias(out, sim)
-    made = fresh(out, call.target)
+    made = fresh(out, call.target, storage)
     block = made.block
     block.writes = [Write(0, block.nbytes, stream.number, stream.sequence, call.recipe.name)]
     return made

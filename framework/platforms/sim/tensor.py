@@ -10,6 +10,8 @@ from framework.platforms.sim.ledger import round_up
 from framework.platforms.sim.streams import Stream
 from framework.platforms.sim.world import Device
 
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+
 
 class SimTensor(torch.Tensor):
     """A tensor of device `sim`. `raw` holds the numbers on the host, `block` its allocation, `lo` and `hi` its bytes.
@@ -27,18 +29,7 @@ class SimTensor(torch.Tensor):
         if block is None:
             # accelerate wraps a parameter again as type(p)(p, requires_grad=...)
             return torch.nn.Parameter(raw, **options)
-        tensor: SimTensor = torch.Tensor._make_wrapper_subclass(
-            cls,
-            raw.size(),
-            strides=raw.stride(),
-            storage_offset=raw.storage_offset(),
-            dtype=raw.dtype,
-            device=block.device.torch_device,
-        )
-        tensor.raw = raw
-        tensor.block = block
-        tensor._span = None
-        return tensor
+        return _wrap(raw, block)
 
     # Without this every call in Python would pass through here as well as through the dispatcher.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -90,13 +81,24 @@ class SimTensor(torch.Tensor):
 
 
 def _wrap(raw: torch.Tensor, block: Block) -> SimTensor:
-    tensor: SimTensor = SimTensor(raw, block)
+    tensor: SimTensor = _make_wrapper(
+        SimTensor,
+        raw.size(),
+        strides=raw.stride(),
+        storage_offset=raw.storage_offset(),
+        dtype=raw.dtype,
+        device=block.device.torch_device,
+    )
+    tensor.raw = raw
+    tensor.block = block
+    tensor._span = None
     return tensor
 
 
-def fresh(raw: torch.Tensor, device: Device) -> SimTensor:
-    """Give `raw` memory of `device`; raises `SimOOM`."""
-    storage = raw.untyped_storage()
+def fresh(raw: torch.Tensor, device: Device, storage: torch.UntypedStorage | None = None) -> SimTensor:
+    """Give `raw`, whose storage the caller may have at hand, memory of `device`; raises `SimOOM`."""
+    if storage is None:
+        storage = raw.untyped_storage()
     nbytes = storage.nbytes()
     device.allocate(round_up(nbytes))
     return _wrap(raw, Block(device, nbytes, storage.data_ptr()))
