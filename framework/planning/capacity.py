@@ -53,8 +53,11 @@ def rows_of(problem: PlanProblem, life: Life) -> list[Row]:
 
 def _moments(problem: PlanProblem, life: Life) -> list[Row]:
     highest: dict[tuple[frozenset[str], frozenset[str]], Row] = {}
+    lazily = {
+        name: problem.components[name].lazy_bytes for name in problem.known if problem.components[name].lazy_bytes
+    }
     for moment in life.moments:
-        lazy = sum(problem.components[name].lazy_bytes for name in problem.known if name in moment.seen)
+        lazy = sum(size for name, size in lazily.items() if name in moment.seen)
         extra = moment.extra_bytes + lazy
         key = (moment.active, moment.seen)
         if key not in highest or extra > highest[key].extra_bytes:

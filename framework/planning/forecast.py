@@ -1,5 +1,6 @@
 """From placements to the forecast of a whole run: peaks, times and what binds each stage. No torch."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from framework.planning.facts import Choice, Forecast, StageForecast
@@ -25,7 +26,10 @@ def forecast(
     costs = _costs(problem, choices, life, host, rates)
     peaks = stage_peaks(problem, choices, life)
     costs += [around(stage.stage, stage.outside, rates) for stage in problem.work.stages]
-    stages = tuple(_stage(peak, [cost for cost in costs if cost.stage == peak.stage]) for peak in peaks)
+    by_stage = defaultdict[str, list[Cost]](list)
+    for cost in costs:
+        by_stage[cost.stage].append(cost)
+    stages = tuple(_stage(peak, by_stage[peak.stage]) for peak in peaks)
     load_s = sum(
         load_seconds(problem.components[name], choices[name], host.traffic.get(name), rates) for name in problem.known
     )

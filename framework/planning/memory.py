@@ -4,6 +4,7 @@ A use reserves everything when it begins, so within it only activations come and
 of its moments (`planning.uses`).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,13 +27,45 @@ def stage_peaks(problem: PlanProblem, choices: Mapping[str, Choice], life: Life 
     """Return the peak of every stage, in order; components of unknown size are left out."""
     life = life or live_through(problem.work, problem.uses)
     held = footprints(problem, choices)
-    peaks: dict[str, StagePeak] = {}
+    running = _Running(problem.components, held)
+    highest: dict[str, tuple[int, Moment]] = {}
     for moment in life.moments:
-        parts = moment_parts(problem.components, held, moment)
-        size = sum(parts.values())
-        if moment.stage not in peaks or size > peaks[moment.stage].size_bytes:
-            peaks[moment.stage] = StagePeak(moment.stage, size, parts)
-    return tuple(peaks[stage.stage] for stage in problem.work.stages)
+        size = running.size_at(moment)
+        if moment.stage not in highest or size > highest[moment.stage][0]:
+            highest[moment.stage] = size, moment
+    found = ((stage.stage, *highest[stage.stage]) for stage in problem.work.stages)
+    return tuple(StagePeak(name, size, moment_parts(problem.components, held, moment)) for name, size, moment in found)
+
+
+class _Running:
+    """The bytes of one moment after the other: only what has changed since the last one is looked at."""
+
+    def __init__(self, components: Mapping[str, ComponentSizes], held: Mapping[str, Footprint]) -> None:
+        self._components, self._held = components, held
+        self._size = sum(own.idle_bytes for own in held.values())
+        self._in_place: set[str] = set()
+        self._on_ring: Counter[str] = Counter()
+        self._seen: set[str] = set()
+
+    def size_at(self, moment: Moment) -> int:
+        """Return the sum of `moment_parts`; what has been seen once stays seen."""
+        for name in moment.changed & self._held.keys():
+            self._place(name, in_place(self._held[name], moment, name))
+            if name in moment.seen and name not in self._seen:
+                self._seen.add(name)
+                self._size += self._components[name].lazy_bytes
+        return self._size + moment.extra_bytes
+
+    def _place(self, name: str, now: bool) -> None:
+        if now == (name in self._in_place):
+            return
+        own, sign = self._held[name], 1 if now else -1
+        self._in_place ^= {name}
+        self._size += sign * (own.used_bytes - own.idle_bytes)
+        before = self._on_ring[own.ring or name]
+        self._on_ring[own.ring or name] += sign
+        if not before or not self._on_ring[own.ring or name]:  # a ring that others share counts once
+            self._size += sign * own.ring_bytes
 
 
 def footprints(problem: PlanProblem, choices: Mapping[str, Choice]) -> dict[str, Footprint]:

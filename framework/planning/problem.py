@@ -145,11 +145,12 @@ class PlanProblem:
     @property
     def loading_order(self) -> tuple[str, ...]:
         """Known components as the loader takes them: most bytes read in a request first, a denoiser once a step."""
+        known = dict.fromkeys(self.known)
         counts = [
             counted.count
             for stage in self.work.stages
             for counted in stage.calls
-            if counted.call.component in self.known and self.components[counted.call.component].group == DIT
+            if counted.call.component in known and self.components[counted.call.component].group == DIT
         ]
         steps = max(counts, default=1)
 
@@ -157,4 +158,4 @@ class PlanProblem:
             sizes = self.components[name]
             return (sizes.size_bytes or 0) * (steps if sizes.group == DIT else 1)
 
-        return tuple(sorted(sorted(self.known), key=lambda name: -read_bytes(name)))
+        return tuple(sorted(sorted(known), key=lambda name: -read_bytes(name)))

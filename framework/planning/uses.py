@@ -4,7 +4,7 @@ It follows `framework.runtime.residency` and depends on stages, uses and calls a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from framework.planning.facts import CallCount, RunWork, StageWork
 from framework.spec import ComponentUse
@@ -17,7 +17,8 @@ class Moment:
     """A stretch with the same weights on the device. `seen` have been in use by then, this moment's own included.
 
     `active` counts what has been fetched ahead of its use. `activation_bytes` and `live_bytes` are those of a call,
-    `kept_bytes` what is alive where no component runs.
+    `kept_bytes` what is alive where no component runs. `changed` are the components that have begun, ended or been
+    fetched since the moment before it.
     """
 
     stage: str
@@ -26,6 +27,7 @@ class Moment:
     activation_bytes: int = 0
     live_bytes: int = 0
     kept_bytes: int = 0
+    changed: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def extra_bytes(self) -> int:
@@ -77,7 +79,7 @@ def ring_groups(
 
 
 def _used_together(uses: Sequence[ComponentUse]) -> Iterator[tuple[str, ...]]:
-    always = [use.component for use in uses if use.start_at_stage_entry or use.phase is None]
+    always = {use.component: use for use in uses if use.start_at_stage_entry or use.phase is None}
     phases = dict.fromkeys(use.phase for use in uses if use.component not in always)
     for phase in phases or (None,):
         own = [use.component for use in uses if use.phase == phase and use.component not in always]
@@ -93,7 +95,11 @@ class _Walk:
         self._uses = [uses.get(stage.stage, ()) for stage in work.stages]
         self._order = [(number, use) for number, declared in enumerate(self._uses) for use in declared]
         self._position = -1
+        self._first = [{use.component: use for use in reversed(declared)} for declared in self._uses]
         self._open: dict[UseKey, list[tuple[str, list[CallCount]]]] = {}
+        self._keys: dict[str, UseKey] = {}  # of what is open, by component
+        self._active: frozenset[str] | None = None  # what is open or fetched ahead, until that changes
+        self._changed: set[str] = set()
         self._ahead: tuple[int, str] | None = None  # what has been fetched early, and for which stage
         self._seen: frozenset[str] = frozenset()
         self._done: list[tuple[str, list[tuple[str, list[CallCount]]]]] = []
@@ -119,14 +125,14 @@ class _Walk:
 
     def _call(self, number: int, work: StageWork, counted: CallCount) -> None:
         component = counted.call.component
-        key = next((key for key in self._open if key[0] == component), None)
+        key = self._keys.get(component)
         if key is None:
-            declared = (use for use in self._uses[number] if use.component == component)
-            use = next(declared, ComponentUse(component=component, start_at_stage_entry=False))
+            undeclared = ComponentUse(component=component, start_at_stage_entry=False)
+            use = self._first[number].get(component, undeclared)
             if use.phase is not None:
                 others = {(other.component, other.phase) for other in self._uses[number] if other.phase is not None}
                 for other in [other for other in self._open if other in others and other[1] != use.phase]:
-                    self._open.pop(other)
+                    self._close(other)
             key = self._begin(number, use)
         _add(self._open[key][-1][1], counted)
         self._note(work, counted.call.activation_bytes, counted.call.live_bytes)
@@ -134,13 +140,14 @@ class _Walk:
     def _begin(self, number: int, use: ComponentUse) -> UseKey:
         key = (use.component, use.phase)
         if key not in self._open:
-            for other in [other for other in self._open if other[0] == use.component]:
-                self._open.pop(other)
+            if use.component in self._keys:
+                self._close(self._keys[use.component])
             parts: list[tuple[str, list[CallCount]]] = [(self._work.stages[number].stage, [])]
-            self._open[key] = parts
+            self._open[key], self._keys[use.component] = parts, key
+            self._change(use.component)
             self._done.append((use.component, parts))
             self._seen |= {use.component}
-            self._ahead = None  # it is this one, or it makes way
+            self._fetch(None)  # it is this one, or it makes way
             later = range(self._position + 1, len(self._order))
             found = (i for i in later if self._order[i][0] == number and self._order[i][1] == use)
             self._position = next(found, self._position)
@@ -151,24 +158,39 @@ class _Walk:
         kept = {(use.component, use.phase) for use in following}
         ended = [key for key in self._open if key not in kept]
         for key in ended:
-            del self._open[key]
+            self._close(key)
         coming = self._position + 1
         if ended and not self._open and coming < len(self._order):
             wanted, use = self._order[coming]
             if use.allow_prefetch:
-                self._ahead = (wanted, use.component)
+                self._fetch((wanted, use.component))
                 self._seen |= {use.component}
                 self._note(work, kept_bytes=_either(work.end_bytes, work.extra_bytes))
         if self._ahead is not None and self._ahead[0] == number:
-            self._ahead = None  # it was passed over
+            self._fetch(None)  # it was passed over
+
+    def _close(self, key: UseKey) -> None:
+        del self._open[key], self._keys[key[0]]
+        self._change(key[0])
+
+    def _fetch(self, ahead: tuple[int, str] | None) -> None:
+        for one in (self._ahead, ahead):
+            if one is not None:
+                self._change(one[1])
+        self._ahead = ahead
+
+    def _change(self, component: str) -> None:
+        self._changed.add(component)
+        self._active = None
 
     def _note(self, work: StageWork, activation_bytes: int = 0, live_bytes: int = 0, kept_bytes: int = 0) -> None:
-        active = {component for component, _ in self._open}
-        if self._ahead is not None:
-            active.add(self._ahead[1])
-        moment = Moment(work.stage, frozenset(active), self._seen, activation_bytes, live_bytes, kept_bytes)
+        if self._active is None:
+            self._active = frozenset(self._keys) | ({self._ahead[1]} if self._ahead is not None else set())
+        amounts = (activation_bytes, live_bytes, kept_bytes)
+        moment = Moment(work.stage, self._active, self._seen, *amounts, frozenset(self._changed))
         if moment not in self.moments[-8:]:  # components that take turns, step by step
             self.moments.append(moment)
+            self._changed.clear()
 
 
 def _either(known: int | None, most: int) -> int:

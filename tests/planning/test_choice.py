@@ -11,7 +11,7 @@ from framework.planning.choose import all_options, select
 from framework.planning.facts import Budgets, Choice
 from framework.planning.forecast import forecast
 from framework.planning.host import host_use, traffic_tiers
-from framework.planning.memory import stage_peaks
+from framework.planning.memory import footprints, moment_parts, stage_peaks
 from framework.planning.options import FINE, Option, _resident_counts
 from framework.planning.problem import LAYERWISE, RESIDENT, WHOLE, PlanProblem, Wish
 from framework.planning.refusal import CannotFit
@@ -163,6 +163,18 @@ def test_an_alternative_that_fits_would_cost_time() -> None:
     fitting = [one for one in found.alternatives if not one.short_bytes]
     assert fitting
     assert all(one.seconds >= -1e-9 for one in fitting)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_peak_is_the_highest_moment_of_its_stage(seed: int) -> None:
+    """Moments are followed by what changes; each summed up by itself gives the same."""
+    problem = cases.small(seed)
+    life = live_through(problem.work, problem.uses)
+    choices = {name: own[seed % len(own)].choice for name, own in all_options(problem, life).items()}
+    held = footprints(problem, choices)
+    for peak in stage_peaks(problem, choices, life):
+        moments = [moment for moment in life.moments if moment.stage == peak.stage]
+        assert peak.size_bytes == max(sum(moment_parts(problem.components, held, one).values()) for one in moments)
 
 
 def test_a_short_run_is_not_slowed_down_for_a_simpler_mode() -> None:
