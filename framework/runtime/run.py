@@ -66,7 +66,9 @@ def execute(
     status, message = "failed", None
     if _FAILED.pop("before", False):
         gc.collect()  # its error held its modules when it ended, and they may fill a card
-    gc.freeze()  # what is here already, all of diffusers, need not be searched at the end
+    frozen = gc.get_freeze_count()
+    if not frozen:  # else whoever calls sees to it
+        gc.freeze()  # what is here already, all of diffusers, need not be searched at the end
     try:
         with interruptible(interrupts) as chosen:
             result = _execute(spec, graph, events, writer, chosen, keep, warm, tracer, artifacts, serve)
@@ -87,7 +89,8 @@ def execute(
             if warm is not None:
                 warm.broke_off(status)
         gc.collect()  # hooked modules are cycles, and the next run in this process needs their memory
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
         events.emit(RunFinished(status, time.perf_counter() - started, message))
 
 
