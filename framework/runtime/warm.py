@@ -111,9 +111,12 @@ class Warm:
 
 
 def _computes_alike(then: RunSpec, spec: RunSpec) -> bool:
-    """Whether modules of one run serve another as they are: on the same device, with the same switches set."""
-    hardware = then.config.get("hardware") == spec.config.get("hardware")
-    return then.device == spec.device and hardware and repr(then.numerics) == repr(spec.numerics)
+    """Whether modules of one run serve another as they are: on the same device, with the same switches set.
+
+    Not beside a bound of host memory, for they lie there before anybody books them.
+    """
+    same = [(one.device, one.config.get("hardware"), repr(one.numerics)) for one in (then, spec)]
+    return same[0] == same[1] and spec.budget.host is None
 
 
 def _asked(spec: RunSpec) -> tuple[object, ...]:

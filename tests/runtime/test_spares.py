@@ -53,10 +53,11 @@ def test_what_two_models_share_is_read_once(mode: str, other: Path, sim: World, 
     assert current().device(0).ledger.live_bytes == 0
 
 
-def test_weights_that_a_switch_has_marked_are_read_anew(other: Path, sim: World, one_thread: None) -> None:
+@pytest.mark.parametrize("word", ["numerics.vae_tiling=true", "budget.host=4GiB", "hardware=rtx_3060_12gb"])
+def test_beside_other_switches_bounds_or_cards_all_is_read_anew(word: str, sim: World, one_thread: None) -> None:
     warm = Warm(moves=True)
     run([], warm)
-    assert run([f"pipeline.components.transformer.source={other}", "numerics.vae_tiling=true"], warm)[1] == []
+    assert run([word], warm)[1] == []
     warm.close()
 
 
