@@ -9,6 +9,9 @@ from torch import Tensor
 from framework.errors import StageError
 from framework.values import Condition, Embeddings, Frames, Latents
 
+ORDERED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+"""Dtypes that `aminmax` knows on the CPU."""
+
 
 class NotFinite(StageError):
     """A stage computed NaN or infinity."""
@@ -30,8 +33,16 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 
 def finite_flag(tensor: Tensor) -> Tensor:
-    """Return one boolean on the tensor's own device; reading it later is what waits."""
-    return torch.isfinite(tensor).all() if tensor.is_floating_point() else torch.ones((), dtype=torch.bool)
+    """Return one boolean on the tensor's own device; reading it later is what waits.
+
+    On the CPU both ends of the values tell: a NaN spreads to them, and nothing of the tensor's size is made.
+    """
+    if not tensor.is_floating_point():
+        return torch.ones((), dtype=torch.bool)
+    if tensor.device.type == "cpu" and tensor.numel() and tensor.dtype in ORDERED:
+        low, high = torch.aminmax(tensor)
+        return torch.isfinite(low) & torch.isfinite(high)
+    return torch.isfinite(tensor).all()
 
 
 def all_finite(value: Any) -> bool:

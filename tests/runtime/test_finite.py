@@ -15,8 +15,19 @@ def test_a_bad_tensor_is_found_in_every_kind_of_value(wrap) -> None:
     assert not all_finite(wrap(BAD))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_one_bad_value_among_many_is_found_wherever_it_lies(dtype: torch.dtype, bad: float) -> None:
+    for place in (0, 777, 9999):
+        values = torch.randn(10_000, dtype=dtype)
+        assert all_finite(values)
+        values[place] = bad
+        assert not all_finite(values.reshape(100, 100).t())
+
+
 def test_whole_numbers_and_nothing_are_finite() -> None:
     assert all_finite(torch.arange(3))
+    assert all_finite(torch.empty(0))
     assert all_finite(None)
 
 
