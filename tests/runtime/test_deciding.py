@@ -31,11 +31,6 @@ from framework.spec import Bound, BudgetSpec, Placement, RunSpec
 SIM = {"hardware": {"name": "auto"}}
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FRAMEWORK_CACHE", str(tmp_path / "cache"))
-
-
 class Heard(list[Event]):
     """Events to look at later; a step's own would keep its latents on the device."""
 
@@ -111,8 +106,9 @@ def test_what_the_user_has_fixed_stays(auto: RunSpec, heard: Heard) -> None:
 
 
 def test_a_rehearsal_without_stored_work_makes_no_pass(
-    auto: RunSpec, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    auto: RunSpec, heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("FRAMEWORK_CACHE", str(tmp_path))
     monkeypatch.setattr(plans, "work_of", lambda *args, **kwargs: pytest.fail("a pass was made"))
     placed = {name: replace(one, mode="resident") for name, one in auto.placements.items()}
     spec = replace(auto, placements=placed, planned=False)
