@@ -49,7 +49,7 @@ def brute_force(problem: PlanProblem) -> float | None:
     return next((sum(option.seconds for option in one) for one in everything if fits(problem, life, one)), None)
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 10))])
 def test_no_combination_that_fits_is_faster(block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         problem = cases.small(seed)
@@ -211,7 +211,7 @@ def test_a_component_without_layers_is_not_streamed() -> None:
 
 @pytest.mark.parametrize("card", ["rtx_3060_12gb", "rtx_4090", "h100"])
 def test_eight_components_are_placed_in_half_a_second(card: str) -> None:
-    assert min(seconds_to_place(cases.eight(card)) for _ in range(3)) < 0.5  # others may disturb one of them
+    assert any(seconds_to_place(cases.eight(card)) < 0.5 for _ in range(3))  # others may disturb one of them
 
 
 def seconds_to_place(problem: PlanProblem) -> float:

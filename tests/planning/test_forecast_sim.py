@@ -26,7 +26,7 @@ def use(component: str, phase: str | None = None, entry: bool = False) -> Compon
 
 
 def profile(tflops: float, **options: float) -> HardwareProfile:
-    """Copies of 128 KiB take about as long as a product of 8 rows at 1 / 8 TFLOP/s, `tflops` being 1: rows cost time."""
+    """Copies of 128 KiB take about as long as a product of 8 rows at 1/8 TFLOP/s (`tflops` 1): rows cost time."""
     known = {"launch_us": 0.05, "h2d_pinned_gbps": 12.0, **options}
     return rig.scaled(load_hardware("rtx_4090"), tflops / 8, **known)
 
