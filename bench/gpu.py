@@ -27,7 +27,8 @@ import torch
 from bench import gpu_parts, tables
 from bench.gpu_models import LARGE, build_large
 from bench.gpu_run import OURS, STEPS, Device, run_ours, run_peer, tried
-from bench.peers_models import MODELS, Model, build
+from bench.peers_models import Model, build
+from bench.peers_tiny import MODELS
 from bench.results import Result, load_now, machine, write
 from framework.calibration.measure import measure
 from framework.calibration.measured import Measured, laid_over

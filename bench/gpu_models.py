@@ -1,7 +1,7 @@
 """Pipelines in real layer shapes with random weights, cut in depth, for a GPU of 40 GB and more. Imports torch.
 
 FLUX.1, Wan 14B and Qwen-Image with a few layers of their transformers, the whole SDXL UNet, T5-XXL and Qwen2.5-VL cut,
-the real VAEs. Quick ones are those of `peers_models`.
+the real VAEs. Quick ones are those of `peers_tiny`.
 """
 
 import importlib
@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.peers_models import MODELS, Model, again, use_tests
+from bench.peers_models import Model, use_tests
+from bench.peers_tiny import MODELS, again
 
 SPREAD = 0.02
 BLOCK = 1 << 24

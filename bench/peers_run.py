@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bench.peers_models import Model
-from bench.peers_settings import PEERS, STEPS, call
+from bench.peers_settings import PEERS, STEADY, STEPS, call
 from framework.compose import compose
 from framework.errors import FrameworkError, PlanError
 from framework.graph import Graph, build_graph
@@ -71,12 +71,12 @@ class Watch:
         self.steps_at.clear()
 
     def row(self, setting: str, model: Model) -> Row:
-        """Sum up; steps that were not made take as long as the second: the last one fetches nothing ahead."""
+        """Sum up; steps that were not made take as long as the steady one."""
         self.world.synchronize()
         moved: Counter[str] = Counter()
         for move in self.world.moves[self.first_move :]:
             moved[move.direction] += move.size_bytes
-        step_s = self.steps_at[1] - self.steps_at[0]
+        step_s = self.steps_at[STEADY] - self.steps_at[STEADY - 1]
         return Row(
             setting,
             seconds=self.now() - self.began + (model.steps - len(self.steps_at)) * step_s,

@@ -8,8 +8,10 @@ from torch import nn
 
 from bench.peers_models import Model
 
-STEPS = 3
-"""Of the request that is measured; the first and the last step are not like the others."""
+STEPS = 4
+"""Of the request that is measured: the first two make up for what was loaded first, the last fetches nothing ahead."""
+STEADY = 2
+"""The step that is like all others."""
 Enable: TypeAlias = Callable[[Any, torch.device], None]
 
 

@@ -1,21 +1,28 @@
 """Ours beside what users would pick instead, on simulated machines: time, memory, and bytes over the bus.
 
-    python -m bench.peers_sim [--models NAME ...] [--hardware NAME ...] [--quick] [--json]
+    python -m bench.peers_sim [--models NAME ...] [--hardware NAME ...] [--processes 2] [--quick] [--json]
 
-Tiny pipelines in the structure of Wan 14B (81 frames at 480p), FLUX.1 dev, Qwen-Image (1024 px) and SDXL, on four
-machines scaled so that TFLOP per streamed GB, shares of memory and shares of launches are the real ones. Every time is
-virtual and for as many steps as a real request has. Each setting has to make the same picture as diffusers with
-everything resident. A goal that is not met is a result: it is printed, and the exit code stays 0.
+Tiny pipelines in the structure of Wan 14B, FLUX.1 dev, Qwen-Image and SDXL, on four machines scaled so that TFLOP per
+streamed GB, shares of memory and shares of launches are those of the real ones at their default requests. Every time is
+virtual, so processes side by side change none, and for as many steps as a real request has. Each setting has to make
+the same picture as diffusers with everything resident. A goal that is not met is a result: it is printed, and the exit
+code stays 0.
 """
 
 import argparse
 import copy
 import gc
 import json
+import multiprocessing
 import os
+import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +30,10 @@ import torch
 
 from bench import tables
 from bench.peers_goals import check
-from bench.peers_models import MODELS, Model, build, save, scaled, with_memory
+from bench.peers_models import Model, build, save, scaled, with_memory
 from bench.peers_run import OURS, Row, run_ours, run_peer
 from bench.peers_settings import PEERS, STEPS, call
+from bench.peers_tiny import MODELS
 from framework.loading.load import quiet_libraries
 from framework.loading.weights import size_bytes
 from framework.platforms.hardware import GIB, Efficiency, HardwareProfile, load_hardware
@@ -39,24 +47,26 @@ AMPLE_BYTES = 64 * GIB
 
 @dataclass(frozen=True)
 class Subject:
-    """A model built once: its pipeline on the host, its folder, and the arithmetic of one call of its denoiser."""
+    """A model built once: its pipeline on the host, its folder, and what one call of its denoiser takes."""
 
     model: Model
     pipeline: Any
     folder: Path
     denoiser_bytes: int
     tflop: float
+    activation_bytes: int
 
 
 def prepare(model: Model, folder: Path) -> Subject:
-    """Build and save the pipeline, and count the arithmetic of its denoiser."""
+    """Build and save the pipeline, and look at a call of its denoiser."""
     pipeline = build(model)
     denoiser = getattr(pipeline, model.denoiser)
-    return Subject(model, pipeline, save(model, folder), size_bytes(denoiser), _tflop(model, copy.deepcopy(pipeline)))
+    taken = _look(model, copy.deepcopy(pipeline))
+    return Subject(model, pipeline, save(model, folder), size_bytes(denoiser), *taken)
 
 
-def _tflop(model: Model, pipeline: Any) -> float:
-    """Run on a machine of 1 TFLOP/s with nothing else to wait for: seconds are TFLOP."""
+def _look(model: Model, pipeline: Any) -> tuple[float, int]:
+    """Return TFLOP and activation bytes of a call, from a machine of 1 TFLOP/s with nothing else to wait for."""
     plain: dict[str, Any] = {
         "memory_gbps": 1e9,
         "launch_us": 0.0,
@@ -65,15 +75,24 @@ def _tflop(model: Model, pipeline: Any) -> float:
         "efficiency": Efficiency(),
     }
     world = start(World(replace(load_hardware("h100"), **plain)))
-    spent, inside = [0.0], [False]
-    denoiser = getattr(pipeline, model.denoiser)
-    denoiser.register_forward_pre_hook(lambda *_: inside.__setitem__(0, True))
-    denoiser.register_forward_hook(lambda *_: inside.__setitem__(0, False))
+    spent, inside, highest = [0.0], [0], [0]
+    ledger, denoiser = world.devices[0].ledger, getattr(pipeline, model.denoiser)
+
+    def begin(*_: object) -> None:
+        ledger.reset_peak()
+        inside[0] = ledger.live_bytes
+
+    def end(*_: object) -> None:
+        highest[0] = max(highest[0], ledger.peak_bytes - inside[0])
+        inside[0] = 0
+
+    denoiser.register_forward_pre_hook(begin)
+    denoiser.register_forward_hook(end)
     world.on_kernel = lambda began, ended: spent.append(ended - began if inside[0] else 0.0)
     pipeline.to("sim")
     with torch.no_grad():
         call(pipeline, model, "a cat")
-    return sum(spent) / (STEPS * model.passes)
+    return sum(spent) / (STEPS * model.passes), highest[0]
 
 
 def measure(subject: Subject, hardware: str, ours: Sequence[str], peers: Sequence[str]) -> dict[str, Any]:
@@ -101,6 +120,8 @@ def measure(subject: Subject, hardware: str, ours: Sequence[str], peers: Sequenc
         "capacity_bytes": profile.capacity_bytes,
         "denoiser_bytes": subject.denoiser_bytes,
         "steps": model.steps,
+        "activations": subject.activation_bytes / subject.denoiser_bytes,
+        "real_activations": model.activations,
         "ample_resident_s": bound.seconds,
         "rows": [asdict(row) for row in rows],
         "within": within,
@@ -111,6 +132,11 @@ def measure(subject: Subject, hardware: str, ours: Sequence[str], peers: Sequenc
 def _within(subject: Subject, profile: HardwareProfile, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """For each peer: the fastest of ours that stays inside the peer's own peak, planned for it where none does yet."""
     ours = [row for row in rows if row.setting in OURS and row.seconds is not None]
+
+    @cache  # peers that differ in streams alone have one peak
+    def planned(size_bytes: int) -> Row:
+        return run_ours(subject.model, with_memory(profile, size_bytes), "ours, auto", subject.folder)[0]
+
     found = []
     for peer in rows:
         if peer.setting in OURS or peer.seconds is None or peer.peak_bytes is None:
@@ -118,9 +144,8 @@ def _within(subject: Subject, profile: HardwareProfile, rows: Sequence[Row]) -> 
         fitting = [row for row in ours if (row.peak_bytes or 0) <= peer.peak_bytes]
         best = min(fitting, key=lambda row: row.seconds or 0.0, default=None)
         if best is None or (best.seconds or 0.0) > peer.seconds:
-            smaller = with_memory(profile, peer.peak_bytes)
-            planned, _ = run_ours(subject.model, smaller, "ours, auto", subject.folder)
-            best = planned if planned.seconds is not None else best
+            own = planned(peer.peak_bytes)
+            best = own if own.seconds is not None else best
         found.append(
             {
                 "peer": peer.setting,
@@ -133,26 +158,42 @@ def _within(subject: Subject, profile: HardwareProfile, rows: Sequence[Row]) -> 
     return found
 
 
+def work(name: str, hardware: str, quick: bool, folder: str) -> dict[str, Any]:
+    """Measure one case in a process of its own."""
+    ours, peers = (QUICK_OURS, QUICK_PEERS) if quick else (tuple(OURS), tuple(PEERS))
+    torch.set_num_threads(1)
+    quiet_libraries()
+    install()
+    os.environ["FRAMEWORK_CACHE"] = folder  # the work of these models is of no use to anybody else
+    began = time.perf_counter()
+    found = measure(_known(name, Path(folder) / f"{name}-{os.getpid()}"), hardware, ours, peers)
+    figures = "; ".join(goal["figure"] for goal in found["goals"][:2])
+    print(f"{name} on {hardware}: {time.perf_counter() - began:.0f} s; {figures}", file=sys.stderr, flush=True)
+    return found
+
+
+@cache
+def _known(name: str, folder: Path) -> Subject:
+    return prepare(MODELS[name], folder)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print JSON, or the table of each model and machine."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--hardware", nargs="+", default=list(HARDWARE))
+    parser.add_argument("--processes", type=int, default=2, help="cases that are worked on at the same time")
     parser.add_argument("--quick", action="store_true", help="one model, one machine, four settings")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
-    if options.quick:
-        options.models, options.hardware = ["flux1_dev"], ["rtx_4090"]
-    ours, peers = (QUICK_OURS, QUICK_PEERS) if options.quick else (tuple(OURS), tuple(PEERS))
-    torch.set_num_threads(1)
-    quiet_libraries()
-    install()
-    found = []
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["FRAMEWORK_CACHE"] = folder  # the work of these models is of no use to anybody else
-        for name in options.models:
-            subject = prepare(MODELS[name], Path(folder) / name)
-            found += [measure(subject, hardware, ours, peers) for hardware in options.hardware]
+    cases = [("flux1_dev", "rtx_4090")] if options.quick else list(product(options.models, options.hardware))
+    alone = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(min(options.processes, len(cases)), alone) as pool,
+    ):
+        running = [pool.submit(work, name, hardware, options.quick, folder) for name, hardware in cases]
+        found = [one.result() for one in running]
     print(json.dumps(found) if options.json else "\n".join(tables.peers_sim(found)))
 
 

@@ -52,6 +52,7 @@ QUICK = {
     FRAMES: (9, 33),
     PIXELS: (64, 128),
 }
+PLANNED = ("device=sim", "residency=auto", "--dry-run")
 STEPS = 4
 LONG_S = 5.0  # beyond it one round is enough
 
@@ -131,8 +132,8 @@ def sweeping(count: int) -> Action:
 
     def check() -> None:
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-            words = ["sweep", f"seed=range(0,{count})", "device=cpu", "--dry-run", "--dir", str(Path(folder) / "sweep")]
-            if main(words) != 0:
+            words = [f"seed=range(0,{count})", *PLANNED, "--dir", str(Path(folder) / "sweep")]
+            if main(["sweep", *words]) != 0:
                 raise RuntimeError("the sweep was refused")
 
     return check
@@ -166,7 +167,7 @@ SERIES: dict[str, tuple[tuple[int, ...], Callable[[int], Action]]] = {
     "components: choice of placements": (CHOSEN, lambda n: choosing([2] * n)),
     "components: build and run a request, moved whole": (COMPONENTS, lambda n: running([2] * n, "component-offload")),
     "components: build and run a request, streamed": (COMPONENTS, lambda n: running([2] * n, "layerwise-offload")),
-    "jobs: check a sweep": (JOBS, sweeping),
+    "jobs: check and plan a sweep": (JOBS, sweeping),
     "frames: shapes of a plan": (SHORT, lambda n: profiling(n, 32)),
     "resolution: shapes of a plan, by pixels of a side": (SMALL, lambda n: profiling(9, n)),
     "frames: check and hash": (FRAMES, lambda n: finishing(n, 128)),

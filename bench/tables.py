@@ -95,7 +95,12 @@ def peers_sim(found: Sequence[Mapping[str, Any]]) -> list[str]:
     for case in found:
         share = case["denoiser_bytes"] / case["capacity_bytes"]
         lines += ["", f"### {case['model']} on {case['hardware']}", ""]
-        lines += [f"{case['steps']} steps; the denoiser is {share:.2f} x the memory.", ""]
+        taken, real = case["activations"], case["real_activations"]
+        lines += [
+            f"{case['steps']} steps; the denoiser is {share:.2f} x the memory. Activations of a call take {taken:.3f} "
+            f"of its bytes, really {real:.3f}.",
+            "",
+        ]
         lines += _settings(case)
     return lines
 
@@ -114,7 +119,7 @@ def peers_goals(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _settings(case: Mapping[str, Any]) -> list[str]:
-    """Ratios to the fastest of ours, memory in shares of the denoiser, bytes over the bus for each step."""
+    """Ratios of time, and in shares of the denoiser memory and what went over the bus in a request of four steps."""
     auto = next((row["seconds"] for row in case["rows"] if row["setting"] == "ours, auto"), None)
     rows = []
     for row in case["rows"]:
