@@ -15,6 +15,7 @@ pytestmark = pytest.mark.equality
 Subjects = Callable[[str], Subject]
 Reference = Callable[[str], list[Tensor]]
 LAYERWISE, WHOLE = "layerwise-offload", "component-offload"
+MORE = (("flux", LAYERWISE), ("sdxl", LAYERWISE), ("flux", WHOLE))
 
 
 @pytest.mark.parametrize(("name", "plan"), selection(), ids=lambda value: str(value))
@@ -41,7 +42,7 @@ def test_the_selection_holds_every_pair_of_values_and_every_pipeline() -> None:
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("wan22", LAYERWISE), ("flux", LAYERWISE), ("sdxl", LAYERWISE), ("flux", WHOLE), ("sdxl", WHOLE)],
+    [("wan22", LAYERWISE), ("sdxl", WHOLE), *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)],
 )
 def test_it_runs_in_what_a_free_run_needs_and_in_no_granule_less(name: str, mode: str, subjects: Subjects) -> None:
     plan, one = Plan(mode), subjects(name).requests[:1]

@@ -84,7 +84,7 @@ def test_a_vae_that_its_pipeline_casts_is_cast_for_the_use_alone(subjects: Subje
 
 def test_oc03_no_slot_is_handed_out_again_while_its_layer_computes(subjects: Subjects) -> None:
     subject = subjects("flux")
-    long = replace(subject.requests[0], num_inference_steps=20)
+    long = replace(subject.requests[0], num_inference_steps=10)
     expected = frames_of(subject, Plan("resident"), long)
     for prefetch in ("1", "2"):
         assert same(frames_of(subject, Plan("layerwise-offload", prefetch), long), expected)

@@ -65,7 +65,7 @@ class Rig:
 
     def run(self) -> Tensor:
         loaded = self.spec, self.graph, self.store
-        wanted = request(num_frames=1, num_inference_steps=2, guidance_scale=1.0)
+        wanted = request(num_frames=1, num_inference_steps=1, guidance_scale=1.0)
         result, _ = spec_builders.run(loaded, wanted, placed=self.placed, keep=("latents",))
         latents: Tensor = result.requests[0].values["latents"].data.cpu()
         return latents
