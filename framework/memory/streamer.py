@@ -4,16 +4,15 @@ Inside a use every layer has its weights exactly from the start of its call, aft
 residents from their first call on. Nothing is allocated between `start` and `finish`.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Set
-from typing import Any
+from collections.abc import Iterable, Sequence, Set
+from functools import partial
 
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from framework.errors import StageError
 from framework.memory.courier import Courier
-from framework.memory.hooks import uncompiled
 from framework.memory.host_table import HostTable
+from framework.memory.layer_hooks import hook_layers, hook_passes
 from framework.memory.mover import Held, Mover, changed_weight
 from framework.memory.order import CallOrder
 from framework.memory.parcel import Parcel, host_weights, install
@@ -56,8 +55,10 @@ class Streamer:
         self._active = False
         self._unsent: set[int] = set()
         self._all: Mover | None = None
-        self._handles: list[RemovableHandle] = []
-        self._hook(module)
+        for layer in self._streamed:
+            layer.evict = partial(self._release, layer)
+        self._handles = hook_layers(layers, self._enter, self._leave, self._enter_resident)
+        self._handles += hook_passes(module, self._order)
 
     @property
     def device_bytes(self) -> int:
@@ -365,36 +366,6 @@ class Streamer:
 
     def _outside(self, parcel: Parcel) -> StageError:
         return StageError(f"component '{self.component}': layer '{parcel.name}' was called outside a use")
-
-    # Hooks
-
-    def _hook(self, module: nn.Module) -> None:
-        for layer in self._layers.values():
-            if isinstance(layer, StreamedLayer):
-                self._hook_streamed(layer)
-            else:
-                self._add_before(layer.module, self._caller(self._enter_resident, layer))
-        self._add_before(module, lambda *_: self._order.start_pass())
-        after = uncompiled(lambda *_: self._order.finish_pass())
-        self._handles.append(module.register_forward_hook(after))
-
-    def _hook_streamed(self, layer: StreamedLayer) -> None:
-        layer.evict = lambda: self._release(layer)
-        self._add_before(layer.module, self._caller(self._enter, layer))
-        self._add_after(layer.module, self._caller(self._leave, layer))
-
-    @staticmethod
-    def _caller(method: Callable[[Any], None], layer: StreamedLayer | ResidentLayer) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
-            method(layer)
-
-        return hook
-
-    def _add_before(self, module: nn.Module, hook: Callable[..., None]) -> None:
-        self._handles.append(module.register_forward_pre_hook(uncompiled(hook), prepend=True))
-
-    def _add_after(self, module: nn.Module, hook: Callable[..., None]) -> None:
-        self._handles.append(module.register_forward_hook(uncompiled(hook), always_call=True))
 
 
 def _is_unsent(layer: StreamedLayer | ResidentLayer) -> bool:
