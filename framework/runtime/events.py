@@ -145,13 +145,15 @@ class MemoryMeasured:
     """What a request took of the device, told before its end.
 
     `moved_bytes` are weights copied during it, by component and direction (`h2d`, `d2h`); `device_peak_bytes` is None
-    where the platform cannot tell. `loose_bytes` is what components keep on the device beside their weights after it.
+    where the platform cannot tell. `loose_bytes` is what components keep on the device beside their weights after it,
+    `offloaded_bytes` the weights of those that are not resident, whether they were known before the run or came in it.
     """
 
     request: int
     device_peak_bytes: int | None
     moved_bytes: Mapping[str, Mapping[str, int]]
     loose_bytes: Mapping[str, int] = field(default_factory=dict)
+    offloaded_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,15 @@ from framework.planning.footprint import resident_bytes
 from framework.planning.plan import Plan
 from framework.planning.plan_data import gigabytes
 from framework.planning.problem import RESIDENT
-from framework.runtime.events import Event, EventBus, Note, PlanChecked, RequestFinished, StageFinished
+from framework.runtime.events import (
+    Event,
+    EventBus,
+    MemoryMeasured,
+    Note,
+    PlanChecked,
+    RequestFinished,
+    StageFinished,
+)
 
 GAP = 0.1
 PASSING = ("activations", "values between calls", "kept by the stage")
@@ -25,11 +33,14 @@ class Expectations:
     events: EventBus
     _stages: dict[str, StageFinished] = field(default_factory=dict)
     _peak_bytes: int = 0
+    _offloaded: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, StageFinished):
             self._stages[event.stage] = event
             self._peak_bytes = max(self._peak_bytes, event.device_peak_bytes or 0)
+        elif isinstance(event, MemoryMeasured):
+            self._offloaded = event.offloaded_bytes
         elif isinstance(event, RequestFinished):
             self._check(event.index)
 
@@ -72,14 +83,18 @@ class Expectations:
                 )
 
     def _could_have_stayed(self) -> Iterator[str]:
-        """Name components that moved although there was room for them at the measured peak, small ones first."""
+        """Name components that moved although there was room for them at the measured peak, small ones first.
+
+        Sizes are the plan's; of components that the plan does not know or that came in the run, what was found there.
+        """
         problem = self.plan.problem
         if not self._peak_bytes or problem.hardware.unified:
             return
         spare = problem.device_bytes - self._peak_bytes
-        moved = [name for name in problem.known if self.plan.choices[name].mode != RESIDENT]
-        for name in sorted(moved, key=lambda name: resident_bytes(problem.components[name])):
-            size = resident_bytes(problem.components[name])
+        planned = [name for name in problem.known if self.plan.choices[name].mode != RESIDENT]
+        found = {name: size for name, size in self._offloaded.items() if name not in problem.known}
+        sizes = {name: resident_bytes(problem.components[name]) for name in planned} | found
+        for name, size in sorted(sizes.items(), key=lambda one: one[1]):
             if size <= spare:
                 spare -= size
                 yield (

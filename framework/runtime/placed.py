@@ -164,6 +164,11 @@ class Placed:
                 found[component] = sum(loose.values())
         return found
 
+    def offloaded_bytes(self) -> dict[str, int]:
+        """Return the bytes of weights of the components that share the device and are not resident."""
+        shared = {name: built[0] for name, built in self._built.items() if name not in self._elsewhere}
+        return {name: size_bytes(module) for name, module in shared.items() if self.mode(name) != RESIDENT}
+
     def footprints(self) -> dict[str, Footprint]:
         """Return the device bytes of every component built so far, with what it keeps beside its weights."""
         found = {}

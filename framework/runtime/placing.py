@@ -118,4 +118,5 @@ class Meter:
             moved.setdefault(component, {})[direction] = size
         if self._platform.unified:
             return MemoryMeasured(self._request, None, moved)
-        return MemoryMeasured(self._request, self._placed.peak_bytes, moved, self._placed.loose_bytes())
+        placed = self._placed
+        return MemoryMeasured(self._request, placed.peak_bytes, moved, placed.loose_bytes(), placed.offloaded_bytes())

@@ -17,6 +17,7 @@ from framework.runtime.deciding import decide
 from framework.runtime.events import (
     Event,
     EventBus,
+    MemoryMeasured,
     Note,
     PlanChecked,
     PlanMade,
@@ -124,13 +125,14 @@ class TestExpectations:
         return shipped_works.plan("flux1_dev", load_hardware("rtx_4090"), "low_vram")
 
     @staticmethod
-    def hear(plan: plans.Plan, **changed: dict[str, Any]) -> list[str]:
-        """Return the notes of a request that went as foretold, but for the stages in `changed`."""
+    def hear(plan: plans.Plan, late: dict[str, int] | None = None, **changed: dict[str, Any]) -> list[str]:
+        """Return the notes of a request that went as foretold, but for `changed` stages and what came `late`."""
         told: list[Event] = []
         check = Expectations(plan, 1, EventBus(told.append))
         for stage in plan.forecast.stages:
             own = {"seconds": stage.seconds, "device_peak_bytes": stage.peak_bytes, **changed.get(stage.stage, {})}
             check(StageFinished(0, stage.stage, **own))
+        check(MemoryMeasured(0, plan.forecast.peak_bytes, {}, offloaded_bytes=late or {}))
         check(RequestFinished(0, 1.0))
         assert isinstance(told[0], PlanChecked)
         return notes(told)
@@ -157,6 +159,12 @@ class TestExpectations:
         lines = [line for line in self.hear(plan) if "could have stayed" in line]
         assert any(line.endswith("component_residency.vae=resident") for line in lines)
         assert not any(line.startswith("transformer ") for line in lines)
+
+    def test_so_is_what_only_the_run_has_found(self, plan: plans.Plan) -> None:
+        lines = [line for line in self.hear(plan, late={"adapter": 10**6, "refiner": 10**12}) if "could have" in line]
+        assert lines[0].startswith("adapter (1.0 MB) could have stayed on the device: ")
+        assert lines[0].endswith("component_residency.adapter=resident")
+        assert not any(line.startswith("refiner ") for line in lines)
 
 
 def test_a_mode_of_somebodys_own_runs_without_a_forecast(auto: RunSpec, heard: Heard) -> None:

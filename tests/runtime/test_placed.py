@@ -61,6 +61,16 @@ def placed(device: str, **modes: str) -> Placed:
     return Placed(chosen, make_resources(make_platform(device)))
 
 
+def test_what_is_not_resident_is_counted_with_what_came_late() -> None:
+    found = placed("cpu", a="resident", b="component-offload", late="component-offload")
+    for name in ("a", "b"):
+        found.strategy(name, nn.Linear(1, 1))
+    assert found.offloaded_bytes() == {"b": 8}
+    found.strategy("late", nn.Linear(3, 1))
+    assert found.offloaded_bytes() == {"b": 8, "late": 16}
+    found.close()
+
+
 def test_a_strategy_gets_the_shared_resources_if_it_takes_them() -> None:
     found = placed("cpu", a="four-arguments", b="five-arguments")
     with torch.inference_mode():
