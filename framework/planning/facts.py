@@ -87,8 +87,8 @@ class Work:
 
     `activation_bytes` is the most that is alive at once in it beyond what was alive before it began. `kernels`, where
     they are known one by one, sum up to the rest: each is bound by arithmetic or by memory on its own. `h2d_bytes` and
-    `d2h_bytes` cross the bus beside the weights (token ids, latents, pictures); the host stops for the device `waits`
-    times. Copies are launches, waits are not.
+    `d2h_bytes` cross the bus beside the weights (token ids, latents, pictures), the former in `h2d_copies`; the host
+    stops for the device `waits` times. Copies are launches, waits are not.
     """
 
     matmul_flops: float = 0.0
@@ -102,6 +102,7 @@ class Work:
     h2d_bytes: int = 0
     d2h_bytes: int = 0
     waits: int = 0
+    h2d_copies: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

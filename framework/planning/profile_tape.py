@@ -75,10 +75,11 @@ def work_of_rows(rows: Mapping[Row, int], activation_bytes: int) -> Work:
     """Sum up: kernels alike in kind, arithmetic and bytes become one entry, whatever their dtype."""
     kernels: Counter[tuple[str, float, int]] = Counter()
     by_dtype: Counter[str] = Counter()
-    copied = dict.fromkeys(COPIES, 0)
+    copied, copies = dict.fromkeys(COPIES, 0), Counter[str]()
     for (kind, amount, size_bytes, dtype), count in rows.items():
         if kind in COPIES:
             copied[kind] += size_bytes * count
+            copies[kind] += count
         elif kind != WAIT:
             kernels[kind, amount, size_bytes] += count
             by_dtype[dtype] += int(amount) * count
@@ -95,4 +96,5 @@ def work_of_rows(rows: Mapping[Row, int], activation_bytes: int) -> Work:
         h2d_bytes=copied["h2d"],
         d2h_bytes=copied["d2h"],
         waits=sum(n for row, n in rows.items() if row[0] == WAIT),
+        h2d_copies=copies["h2d"],
     )

@@ -45,6 +45,8 @@ class Ring:
         slots = min(depth + 1, len(self._streamed))
         self._whole = slots == len(self._streamed)  # all have a slot of their own
         self._ahead = depth > 0
+        self.followed = False
+        """Whether a small copy follows each pass: it waits for what has been sent ahead, and compute for it."""
         self._free = [0.0] * slots
         self._ready: dict[int, float | Delivery] = dict.fromkeys((i for i in own if i not in self._unsent), 0.0)
         self._waiting: list[Delivery] = []
@@ -70,6 +72,8 @@ class Ring:
                     self._free.append(clock.compute)
                     del ready[layer]
                 self._advance()
+        if self.followed and not last:
+            clock.let_compute_follow()
 
     def skip(self, seconds: float) -> None:
         """Later passes have gone by."""

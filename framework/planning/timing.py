@@ -50,6 +50,8 @@ def span_costs(
     for number, (stage, calls) in enumerate(span.parts):
         for counted in calls:
             steps = steps_of(counted.call, sizes, rates, known)
+            if ring is not None:
+                ring.followed = stage in span.copying
             repeat(clock, ring, steps, counted.count, told=counted.steps is not None)
         if number == len(span.parts) - 1:
             clock.let_compute_follow()

@@ -37,10 +37,14 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One use of a component from its begin to its end: the calls in it by stage."""
+    """One use of a component from its begin to its end: the calls in it by stage.
+
+    `copying` are the stages whose own code copies something to the device in each of its steps.
+    """
 
     component: str
     parts: tuple[tuple[str, tuple[CallCount, ...]], ...]
+    copying: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +109,10 @@ class _Walk:
         self._done: list[tuple[str, list[tuple[str, list[CallCount]]]]] = []
 
     def spans(self) -> Iterator[Span]:
+        copying = frozenset(stage.stage for stage in self._work.stages if _copies_in_steps(stage))
         for component, parts in self._done:
             called = tuple((stage, tuple(calls)) for stage, calls in parts)
-            yield Span(component, called)
+            yield Span(component, called, copying)
 
     def stage(self, number: int) -> None:
         work = self._work.stages[number]
@@ -191,6 +196,12 @@ class _Walk:
         if moment not in self.moments[-8:]:  # components that take turns, step by step
             self.moments.append(moment)
             self._changed.clear()
+
+
+def _copies_in_steps(stage: StageWork) -> bool:
+    """Whether there is a copy for each step, beside those before the loop."""
+    steps = max((counted.steps[1] for counted in stage.calls if counted.steps is not None), default=0)
+    return 0 < steps <= stage.outside.h2d_copies
 
 
 def _either(known: int | None, most: int) -> int:

@@ -7,12 +7,15 @@ from itertools import product
 import plan_cases as cases
 import pytest
 
+from framework.memory.host_budget import HostMemory
 from framework.planning.choose import all_options, select
 from framework.planning.facts import Budgets, Choice
+from framework.planning.footprint import layer_sizes
 from framework.planning.forecast import forecast
 from framework.planning.host import host_use, traffic_tiers
 from framework.planning.memory import footprints, moment_parts, stage_peaks
 from framework.planning.options import FINE, Option, _resident_counts
+from framework.planning.plan import uniform_presets
 from framework.planning.problem import LAYERWISE, RESIDENT, WHOLE, PlanProblem, Wish
 from framework.planning.refusal import CannotFit
 from framework.planning.uses import Life, live_through
@@ -163,6 +166,29 @@ def test_an_alternative_that_fits_would_cost_time() -> None:
     fitting = [one for one in found.alternatives if not one.short_bytes]
     assert fitting
     assert all(one.seconds >= -1e-9 for one in fitting)
+
+
+def test_a_copy_in_every_step_waits_on_the_bus_for_what_is_sent_ahead() -> None:
+    """So a layer more that stays pays off, even where compute covers all copies."""
+    problem = cases.wan("rtx_4090", tflop=20000, host=HostMemory(2**40, 2**40))
+
+    def with_copies(count: int) -> PlanProblem:
+        stages = tuple(
+            replace(
+                stage,
+                outside=replace(stage.outside, h2d_copies=count),
+                calls=tuple(replace(one, steps=(0, one.count)) if one.count > 1 else one for one in stage.calls),
+            )
+            for stage in problem.work.stages
+        )
+        return replace(problem, work=replace(problem.work, stages=stages))
+
+    streamed = uniform_presets(problem)["all layerwise-offload"]
+    plain, waiting = (forecast(with_copies(count), streamed).seconds for count in (0, 1000))
+    one_copy = max(layer_sizes(problem.components["transformer"])) * problem.make_rates().pinned_s
+    steps = max(one.count for stage in problem.work.stages for one in stage.calls)
+    assert waiting == pytest.approx(plain + (steps - 1) * one_copy, rel=1e-3)
+    assert max(select(with_copies(1000)).choices["transformer"].resident) > 0
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -2,7 +2,7 @@
 
 import plan_cases as cases
 
-from framework.planning.facts import CallCount, RunWork, StageWork
+from framework.planning.facts import CallCount, RunWork, StageWork, Work
 from framework.planning.uses import Life, live_through, ring_groups
 
 PARTS = {name: cases.sizes(name, "dit", [[1e6, 1e6]], 1e5) for name in ("a", "b", "c")}
@@ -65,6 +65,17 @@ def test_calls_in_turn_are_counted_as_one_kind_each() -> None:
     found = life(uses, one=turns)
     assert [[(c.count, c.steps) for c in span.parts[0][1]] for span in found.spans] == [[(6, (0, 6))], [(6, (0, 6))]]
     assert len(found.moments) == 3
+
+
+def test_a_stage_that_copies_in_every_step_is_told_from_one_that_copies_before_its_loop() -> None:
+    uses = {"one": (cases.use("a"),)}
+
+    def copying(copies: int) -> frozenset[str]:
+        stage = StageWork(stage="one", calls=(called("a", 8, steps=(0, 8)),), outside=Work(h2d_copies=copies))
+        return live_through(RunWork(stages=(stage,)), uses).spans[0].copying
+
+    assert copying(9) == {"one"}
+    assert copying(3) == frozenset()
 
 
 def test_what_has_been_in_use_is_remembered() -> None:
