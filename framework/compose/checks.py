@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from framework.compose.hardware import hardware_problems
 from framework.compose.legacy import refusal
 from framework.errors import ConfigError, Problem, did_you_mean
 from framework.registry import FAMILIES, STAGES
@@ -92,8 +93,13 @@ def _machine(data: Mapping[str, Any], locate: Locate) -> Iterator[Problem]:
     if kind == "sim" and int(number or 0) >= MAX_SIM_DEVICES:
         reason = f"there is no device {int(number)}: {MAX_SIM_DEVICES} can be simulated"
         yield Problem("device", reason, locate("device"), f"write sim:0 to sim:{MAX_SIM_DEVICES - 1}")
-    hardware = data.get("hardware") or {}
-    for name, value in hardware.items() if hardware.get("name") == "auto" else ():
+    hardware = data.get("hardware")
+    if hardware is None:
+        return
+    if hardware.get("name") != "auto":
+        yield from hardware_problems(hardware, locate)
+        return
+    for name, value in hardware.items():
         if name != "name" and value is not None:
             key = f"hardware.{name}"
             hint = f"name the profile to change, as in hardware=rtx_4090 {key}=VALUE"
