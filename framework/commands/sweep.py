@@ -12,7 +12,7 @@ from framework.graph import build_graph
 from framework.paths import expand
 from framework.spec import RunSpec
 from framework.sweep.compose_jobs import report, values_shown
-from framework.sweep.conduct import Outcome, conduct, find_folder
+from framework.sweep.conduct import Outcome, conduct, find_folder, look_at_folder
 from framework.sweep.manifest import KEY, Manifest, is_running, read_manifest
 from framework.sweep.plan import SweepPlan, plan_resume, plan_sweep
 from framework.sweep.ray_cluster import disconnect, is_connected
@@ -65,10 +65,12 @@ def _sweep(overrides: list[str], flags: Flags, manifest: Manifest | None) -> int
         say(f"note: {note}")
     for line in report(plan.jobs):
         print(line, file=sys.stderr)
-    if flags.dry_run:
-        return _dry_run(plan)
     if flags.dir and plan.output.name is not None:
         raise ConfigError.of(KEY, "output.name names a folder too", hint="keep one of them")
+    if flags.dry_run:
+        if flags.dir:
+            look_at_folder(flags.dir)
+        return _dry_run(plan)
     place = find_folder(flags.dir, plan.output)
     say(f"{len(plan.jobs)} jobs on {', '.join(device.label for device in plan.devices)} in {place}")
     return _finish(conduct(plan, place, lambda jobs, states: find_watcher(sys.stderr, jobs, states, flags.quiet), say))

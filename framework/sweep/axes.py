@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,12 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A key and the values it takes; `where` is printable."""
+    """A key and the values it takes; `where` is printable. `of_file`: it stands in a file and not in the command."""
 
     key: str
     values: tuple[Value, ...]
     where: str
+    of_file: bool = False
 
 
 def is_of_the_sweep(key: str) -> bool:
@@ -144,12 +145,15 @@ def axis_of_file(key: str, written: Any, where: str, folders: Sequence[Path] = (
     if values is None:
         items = written if isinstance(written, list) else [written]
         values = [Value(word_of(key, item, where), item) for item in items]
-    return Axis(key, _checked(key, values, where), where)
+    return Axis(key, _checked(key, values, where), where, of_file=True)
 
 
 def prompts_axis(file: str, where: str) -> Axis:
     """The axis of a prompts file: one prompt a line, literal; blank lines are none. `@` before the name may stand."""
-    text = read_file(file.removeprefix("@"), "sweep.prompts")
+    try:
+        text = read_file(file.removeprefix("@"), "sweep.prompts")
+    except ConfigError as error:
+        raise ConfigError(replace(problem, where=where, hint="") for problem in error.problems) from None
     lines = [line for line in text.split("\n") if line.strip()]
     return Axis("prompt", _checked("prompt", [Value(text_word("prompt", line), line) for line in lines], where), where)
 

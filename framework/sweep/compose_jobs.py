@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from framework.compose.arguments import Flags
 from framework.compose.composer import Composed, check, compose_words, finish_words
-from framework.compose.overrides import Override, read_overrides
+from framework.compose.overrides import Override, read_overrides, shorten
 from framework.compose.provenance import USER
 from framework.compose.repeats import refuse_repeats
 from framework.errors import ConfigError, FrameworkError, Origin, Problem
@@ -76,8 +76,9 @@ def compose_jobs(
         try:
             job = _job(fixed, assignments, composer, slots)
         except FrameworkError as error:
-            problems += error.problems if isinstance(error, ConfigError) else [Problem("", str(error))]
-            job = _refused(fixed, assignments, str(error))
+            found = _in_their_files(error, assignments) if isinstance(error, ConfigError) else error
+            problems += found.problems if isinstance(found, ConfigError) else [Problem("", str(found))]
+            job = _refused(fixed, assignments, str(found))
         jobs.setdefault(job.identity, replace(job, number=len(jobs) + 1))
     if some and all(job.spec is None for job in jobs.values()):
         raise ConfigError(dict.fromkeys(problems))
@@ -104,6 +105,12 @@ def _job(fixed: Sequence[str], assignments: Sequence[Assignment], composer: Comp
         parcel=pack(composed),
         spec=spec,
     )
+
+
+def _in_their_files(error: ConfigError, assignments: Sequence[Assignment]) -> ConfigError:
+    """Put problems of values that stand in a file there: to a job they are words of its command line."""
+    places = {f"from the command line: {shorten(own.word)}": own.where for own in assignments if own.where}
+    return ConfigError(replace(problem, where=places.get(problem.where, problem.where)) for problem in error.problems)
 
 
 def _refused(fixed: Sequence[str], assignments: Sequence[Assignment], reason: str) -> Job:

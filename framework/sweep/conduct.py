@@ -1,12 +1,14 @@
 """Carries a planned sweep out in its folder: what is done stays, what is refused is noted, the rest runs. No torch."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from framework.errors import ConfigError, OutputError
-from framework.outputs.folder import check_free_space, claim_folder
+from framework.outputs.folder import check_free_space, check_name, claim_folder
 from framework.outputs.frames import needed_bytes
 from framework.paths import expand
 from framework.report.sweep_page import write_sweep_report
@@ -21,6 +23,7 @@ from framework.sweep.settings import RAY
 from framework.sweep.state import DONE, PENDING, REFUSED, State, is_done, read_state, write_state
 from framework.sweep.summary import sweep_data
 
+OTHER = "choose another folder"
 MakeWatcher = Callable[[Sequence[Job], dict[str, State]], Any]
 
 
@@ -42,17 +45,34 @@ def find_folder(directory: str | None, output: OutputSpec) -> Path:
     """
     if directory is None:
         return claim_folder(output)
-    path = expand(directory).absolute()
-    if (path / FILE_NAME).is_file():
-        return path
+    path = look_at_folder(directory)
     if path.is_dir():
-        if any(path.iterdir()):
-            raise ConfigError.of(KEY, f"'{path}' holds something else than a sweep", hint="choose another folder")
         return path
-    try:
+    with _told_of_dir():
         return claim_folder(OutputSpec(root=path.parent, name=path.name))
+
+
+def look_at_folder(directory: str) -> Path:
+    """Return where `--dir` leads, which may not be there yet; touches nothing. Raises as `find_folder`."""
+    path = expand(directory).absolute()
+    if path.is_dir():
+        if any(path.iterdir()) and not (path / FILE_NAME).is_file():
+            raise ConfigError.of(KEY, f"'{path}' holds something else than a sweep", hint=OTHER)
+    elif os.path.lexists(path):
+        raise ConfigError.of(KEY, f"'{path}' is no folder", hint=OTHER)
+    else:
+        with _told_of_dir():
+            check_name(OutputSpec(root=path.parent, name=path.name))
+    return path
+
+
+@contextmanager
+def _told_of_dir() -> Iterator[None]:
+    """Name the flag in problems of a run's folder, which go by keys of a config."""
+    try:
+        yield
     except ConfigError as error:
-        raise ConfigError(replace(problem, key=KEY) for problem in error.problems) from None
+        raise ConfigError(replace(problem, key=KEY, hint=OTHER) for problem in error.problems) from None
 
 
 def conduct(plan: SweepPlan, folder: Path, make_watcher: MakeWatcher, say: Callable[[str], None]) -> Outcome:

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from framework.errors import ConfigError, did_you_mean
-from framework.sweep.axes import Axis
+from framework.sweep.axes import Axis, Value
 from framework.sweep.words import show
 
 MAX_JOBS = 10_000
@@ -15,11 +15,12 @@ MAX_JOBS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One key of one job: the word that says it, and the plain value."""
+    """One key of one job: the word that says it, and the plain value; `where` is its place if it stands in a file."""
 
     key: str
     word: str
     value: Any
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,7 @@ class Grid:
     def _combinations(self) -> Iterator[tuple[Assignment, ...]]:
         if not self.axes and self.points:
             return
-        columns = [[Assignment(axis.key, value.word, value.value) for value in axis.values] for axis in self.axes]
-        yield from product(*columns)
+        yield from product(*([_assigned(axis, value) for value in axis.values] for axis in self.axes))
 
     def _check_exclude(self) -> None:
         known = {axis.key: [value.value for value in axis.values] for axis in self.axes}
@@ -66,6 +66,10 @@ class Grid:
                     values = ", ".join(show(other) for other in known[key][:8])
                     reason = f"'{show(value)}' is no value of this axis"
                     raise ConfigError.of(place, reason, self.exclude_where, f"it has {values}")
+
+
+def _assigned(axis: Axis, value: Value) -> Assignment:
+    return Assignment(axis.key, value.word, value.value, axis.where if axis.of_file else "")
 
 
 def _matches(entry: Mapping[str, Any], job: Sequence[Assignment]) -> bool:

@@ -101,7 +101,7 @@ def _assignments(point: Mapping[str, Any], key: str, provenance: Provenance) -> 
         where = provenance.locate(key)
         if is_of_the_sweep(name):
             raise ConfigError.of(f"{key}.{name}", "only the sweep as a whole can say this", where)
-        found.append(Assignment(name, word_of(name, value, where), value))
+        found.append(Assignment(name, word_of(name, value, where), value, where))
     if not found:
         raise ConfigError.of(key, "a point sets nothing", provenance.locate(key))
     return tuple(found)

@@ -92,6 +92,8 @@ def _weighed(job: Job, answers: Mapping[str | None, Foreseen]) -> Job:
 def share_devices(jobs: Sequence[Job], devices: Sequence[Device]) -> tuple[int, str]:
     """Return how many jobs share each device by their plans, and a line that says why."""
     running = [job for job in jobs if job.refusal is None]
+    if not running:
+        return 1, "no job is left to share a device"
     rooms = [(job, room) for job in running for room in job.rooms.values()]
     if not rooms:
         return 1, "one job at once on each device: it shares the host's memory"

@@ -75,6 +75,13 @@ def test_a_prompts_file_is_one_prompt_a_line(tmp_path: Path) -> None:
     assert [read_overrides([value.word])[0].value for value in axis.values] == list(NASTY)
 
 
+def test_a_prompts_file_that_cannot_be_read_is_told_where_it_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prompts_axis(str(tmp_path / "none.txt"), "mine.yaml:3")
+    reason = f"cannot read '{tmp_path / 'none.txt'}': No such file or directory"
+    assert str(caught.value) == f"mine.yaml:3: sweep.prompts: {reason}"
+
+
 def test_an_axis_of_a_file_takes_lists_and_the_grammar() -> None:
     words = [value.word for value in axis_of_file("seed", "range(0,2)", "here").values]
     assert words == ["seed=0", "seed=1"]

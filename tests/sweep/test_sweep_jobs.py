@@ -72,7 +72,8 @@ def test_one_report_lists_every_problem_and_the_good_jobs_run(
     words = ["sweep", "sweep=six", "--config-dir", str(conf.parent), "--devices", "sim:2", "--dry-run"]
     assert main(words) == 3
     out, err = capsys.readouterr()
-    assert "job 4: (from the command line: component_residency.unet=" in err
+    assert "job 4: " in err
+    assert "six.yaml:5: component_residency.unet: " in err
     assert "job 5: the weights that stay on the device" in err
     assert "budget.device leaves 1.0 MiB" in err
     assert "5 jobs, 2 refused; devices: sim:0, sim:1; nothing was run" in out
@@ -187,6 +188,30 @@ def test_the_command_line_beats_the_file_and_no_key_is_named_twice(tmp_path: Pat
     assert [job.values["prompt"] for job in plan(prompts=str(prompts)).jobs] == ["a, b", "c"]
     with pytest.raises(ConfigError, match="prompt: a prompts file and another prompt; keep one"):
         plan("prompt=x", prompts=str(prompts))
+
+
+def test_a_wrong_value_of_a_preset_is_told_at_its_line(tmp_path: Path) -> None:
+    (tmp_path / "sweep").mkdir()
+    text = "axes:\n  sead: [1, 2]\npoints:\n  - {seed: x}\n"
+    (tmp_path / "sweep" / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        plan("sweep=mine", config_dir=(str(tmp_path),))
+    axis, point = str(caught.value).splitlines()
+    assert axis.endswith("mine.yaml:2: sead: unknown key 'sead'; did you mean 'seed'?")
+    assert point.endswith("mine.yaml:4: seed: expected a whole number or a list, got text 'x'")
+
+
+@pytest.mark.parametrize("flag", [(), ("--dry-run",)])
+def test_a_place_that_can_be_no_folder_is_refused_by_its_flag_before_anything_runs(
+    flag: tuple[str, ...], tmp_path: Path, sweep: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").write_text("")
+    assert sweep("seed=1", *flag) == 2
+    assert capsys.readouterr().err == f"--dir: '{tmp_path / 's'}' is no folder; choose another folder\n"
+    assert main(["sweep", "seed=1", "--dir", str(tmp_path / "a:b"), *flag]) == 2
+    assert "--dir: the folder name 'a:b' has one of" in capsys.readouterr().err
+    assert main(["sweep", "seed=1", "--dir", str(tmp_path), *flag]) == 2
+    assert "holds something else than a sweep; choose another folder" in capsys.readouterr().err
 
 
 def test_a_plain_run_does_not_take_a_sweep_for_one_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,11 @@ def test_a_job_that_nobody_can_foresee_has_its_device_alone(foreseen: dict[str, 
     assert on_processor.settings.jobs_per_device == 1
 
 
+def test_where_nothing_is_left_to_run_nothing_shares() -> None:
+    found = plan("budget.device=1KiB", jobs_per_device="auto")
+    assert found.notes == ("no job is left to share a device",)
+
+
 def test_a_plan_that_does_not_fit_is_a_refusal(foreseen: dict[str, Foreseen]) -> None:
     """Issue: all jobs are planned before the first starts."""
     foreseen["auto"] = Foreseen(refusal="denoise needs 30 GB, and the device has 24")
