@@ -39,6 +39,7 @@ def main(overrides: list[str], flags: Flags) -> int:
     """
     fixed, axes = axes_of(overrides, flags)
     _check_chart(flags.chart, CHARTS if not axes else (TABLE,))
+    _check_why(flags, several=bool(axes))
     if axes:
         return plan_matrix(fixed, axes, flags)
     spec = finished(compose_data(overrides, flags))
@@ -70,6 +71,15 @@ def _check_chart(chart: str | None, kinds: Iterable[str]) -> None:
     if chart is not None and not chart.endswith(tuple(kinds)):
         hint = f"write {' or '.join(f'FILE{kind}' for kind in kinds)}"
         raise ConfigError.of("--chart", f"'{chart}' is no name for it", hint=hint)
+
+
+def _check_why(flags: Flags, *, several: bool) -> None:
+    """An explanation is text about one plan."""
+    if flags.why and several:
+        raise ConfigError.of("--why", "explains one plan, and these are several", hint="give each key one value")
+    if flags.why and flags.json:
+        hint = "leave one out; --json has the reasons of all components"
+        raise ConfigError.of("--why", "is text, and --json asks for everything as data", hint=hint)
 
 
 def _lines(spec: RunSpec, plan: Plan, data: Mapping[str, Any], changes: Iterable[str]) -> Iterator[str]:

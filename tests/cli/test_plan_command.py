@@ -90,6 +90,16 @@ def test_why_of_a_component_that_there_is_not_names_the_nearest(run: Any) -> Non
     assert "the run uses no component 'transformr'; did you mean 'transformer'?" in text
 
 
+def test_why_is_text_about_one_plan_and_is_refused_beside_what_is_not(run: Any) -> None:
+    assert run("seed=1,2", "--why", "vae") == (
+        2,
+        "--why: explains one plan, and these are several; give each key one value\n",
+    )
+    code, text = run(*FLUX, "--json", "--why", "vae")
+    assert code == 2
+    assert text.startswith("--why: is text, and --json asks for everything as data; leave one out")
+
+
 def test_what_cannot_fit_ends_with_3_and_says_where_how_much_and_what_would(run: Any) -> None:
     code, text = run(*FLUX, "residency=resident")
     assert code == 3
