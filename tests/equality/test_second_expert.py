@@ -13,7 +13,7 @@ from framework.runtime.phases import steps_before_switch
 pytestmark = pytest.mark.equality
 
 
-@pytest.mark.parametrize("prefetch", ["1", "2"])
+@pytest.mark.parametrize("prefetch", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_the_second_experts_head_comes_during_the_first_ones_last_step(
     prefetch: str, subjects: Callable[[str], Subject]
 ) -> None:

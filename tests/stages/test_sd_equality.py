@@ -54,7 +54,7 @@ def sd_pipeline(name: str, tiny_folder: Callable[[str], Path]) -> PipelineSpec:
 
 
 def sd_request(name: str, pictures: Mapping[str, str], **changes: Any) -> RequestSpec:
-    fields: dict[str, Any] = {"prompt": "a cat", "negative_prompt": "bad", "seeds": (7,), "num_inference_steps": 4}
+    fields: dict[str, Any] = {"prompt": "a cat", "negative_prompt": "bad", "seeds": (7,), "num_inference_steps": 2}
     if name != "sdxl_img2img":
         fields |= {"height": 32, "width": 32}
     if name in ("sdxl_img2img", "sdxl_inpaint"):
@@ -167,7 +167,7 @@ def test_a_text_that_clip_cuts_is_said(loaded: Named) -> None:
         ("sd15", {"width": 4}, "request.width: 4 is no multiple of 8; try 8"),
         ("sdxl_img2img", {"image": None}, "request.image: this pipeline starts from a picture"),
         ("sdxl_inpaint", {"mask": None}, "request.mask: this pipeline starts from a picture"),
-        ("sdxl_img2img", {"strength": 0.1}, "request.strength: 0.1 of 4 steps leaves none to run; at least 0.25"),
+        ("sdxl_img2img", {"strength": 0.1}, "request.strength: 0.1 of 2 steps leaves none to run; at least 0.5"),
     ],
 )
 def test_what_stable_diffusion_cannot_do_is_refused_before_loading(
