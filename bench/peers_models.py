@@ -25,8 +25,8 @@ class Model:
     """A real model and what stands for it here.
 
     `denoiser_gb` are its weights, `tflop_per_gb` one call's arithmetic for each of them, `activations` what a call's
-    activations take beside them, all at its config's default request. `depth` is the share of its layers that the tiny
-    one has. Guidance is off: `steps` are those of a request, twice as many where each has two calls.
+    activations take beside them, all at its config's default request. `depth` is the share of its launches that the
+    tiny one has. Guidance is off: `steps` are those of a request, twice as many where each has two calls.
     """
 
     name: str

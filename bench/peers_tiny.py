@@ -50,8 +50,8 @@ def _qwen(pipeline: Any) -> dict[str, Any]:
 
 
 def _sdxl(pipeline: Any) -> dict[str, Any]:
-    second = again(pipeline.text_encoder_2, hidden_size=48, intermediate_size=192, num_hidden_layers=28)
-    wide = {"block_out_channels": (16, 32, 64), "layers_per_block": 2, "transformer_layers_per_block": (1, 2, 4)}
+    second = again(pipeline.text_encoder_2, hidden_size=48, intermediate_size=192, num_hidden_layers=18)
+    wide = {"block_out_channels": (16, 32, 64), "layers_per_block": 2, "transformer_layers_per_block": (1, 1, 2)}
     unet = again(pipeline.unet, **wide, cross_attention_dim=80)
     return {"unet": unet, "text_encoder_2": second, "vae": again(pipeline.vae, block_out_channels=(32, 32))}
 
@@ -72,7 +72,6 @@ QWEN_WORDS = [
     ),
     *(" text", " spatial", " relationships", " of", " objects", " and", " background", "user", "assistant"),
 ]
-_PICTURE = {"height": 16, "width": 16}
 MODELS: Mapping[str, Model] = {
     model.name: model
     for model in (
@@ -104,7 +103,7 @@ MODELS: Mapping[str, Model] = {
             depth=24 / 57,
             steps=50,
             deepen=_flux,
-            call={**_PICTURE, "guidance_scale": 3.5, "max_sequence_length": 16},
+            call={"height": 16, "width": 16, "guidance_scale": 3.5, "max_sequence_length": 16},
         ),
         Model(
             name="qwen_image",
@@ -117,7 +116,14 @@ MODELS: Mapping[str, Model] = {
             depth=16 / 60,
             steps=100,
             deepen=_qwen,
-            call={**_PICTURE, "true_cfg_scale": 1.0, "negative_prompt": " ", "max_sequence_length": 64},
+            call={
+                **{
+                    "height": 32,
+                    "width": 32,
+                    "max_sequence_length": 16,
+                },  # no longer than the texts are: plans go by it
+                **{"true_cfg_scale": 1.0, "negative_prompt": " "},
+            },
             words=("request.guidance_scale=1",),
         ),
         Model(
@@ -128,10 +134,10 @@ MODELS: Mapping[str, Model] = {
             denoiser_gb=5.13,
             tflop_per_gb=2.63,
             activations=0.064,
-            depth=0.65,
+            depth=0.29,
             steps=50,
             deepen=_sdxl,
-            call={"height": 64, "width": 64, "guidance_scale": 1.0, "negative_prompt": "bad"},
+            call={"height": 48, "width": 48, "guidance_scale": 1.0, "negative_prompt": "bad"},
             words=("pipeline.model.variant=null",),
         ),
     )
