@@ -69,6 +69,14 @@ def read_calibration(device: str) -> Calibration | None:
         return None
 
 
+def unread_note(device: str) -> str:
+    """Return a line about a file of `device` that is there and cannot be read; empty where all is well."""
+    path = path_of(device)
+    if not path.is_file() or read_calibration(device) is not None:
+        return ""
+    return f"'{path}' holds no rates that can be read, so figures are assumed; `framework calibrate` measures again"
+
+
 def _measured(values: Mapping[str, Any]) -> Measured:
     """Raises `ValueError` for rates that no machine has."""
     known = {field.name for field in fields(Measured)}

@@ -34,9 +34,7 @@ COLUMNS = ("rate", "assumed", "found")
 def main(words: list[str], flags: Flags) -> int:
     """Print assumed and found rates and what is wrong with the machine, and keep the rates of a device that is here."""
     if flags.from_runs:
-        rows = [_of_runs(learned) for learned in _learn(words, flags)]
-        _print(rows, flags)
-        return 0
+        return _tell([_of_runs(learned) for learned in _learn(words, flags)], flags)
     _check(words)
     spec = finished(compose_data(words, flags))
     hardware = spec.config.get("hardware")
@@ -44,8 +42,7 @@ def main(words: list[str], flags: Flags) -> int:
     if kind != "sim" and hardware is not None and hardware.get("name") != AUTO:
         reason = "the machine at hand is measured"
         raise ConfigError.of("hardware", reason, hint="leave it out, or write device=sim to measure an imitation")
-    _print([_measure(spec.device if spec.device != AUTO else kind, hardware)], flags)
-    return 0
+    return _tell([_measure(spec.device if spec.device != AUTO else kind, hardware)], flags)
 
 
 def _check(words: Sequence[str]) -> None:
@@ -115,14 +112,20 @@ def _pair(assumed: float, found: float) -> dict[str, float]:
 
 
 def _kept(key: str, rates: Measured, flags: Sequence[str], how: str) -> dict[str, Any]:
-    """Keep the rates of a device that `hardware=auto` can find again. Raises `OutputError`."""
+    """Keep the rates of a device that `hardware=auto` can find again; they are told even where that fails."""
     if not key:
         return {"kept": None, "note": "not kept: a simulated device is what its profile says"}
     try:
         path = write_calibration(Calibration(device=key, rates=rates, made=now(), how=how, flags=tuple(flags)))
     except OSError as error:
-        raise OutputError(f"cannot keep the rates of {key}: {error.strerror or error}") from None
+        return {"kept": None, "note": f"cannot keep the rates of {key}: {error.strerror or error}", "failed": True}
     return {"kept": str(path), "note": f"kept as {path}; hardware=auto plans with it"}
+
+
+def _tell(rows: Sequence[dict[str, Any]], flags: Flags) -> int:
+    """Print all that was found; 4 where any of it could not be kept."""
+    _print(rows, flags)
+    return OutputError.exit_code if any("failed" in row for row in rows) else 0
 
 
 def _print(rows: Sequence[dict[str, Any]], flags: Flags) -> None:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from framework.calibration.measured import laid_over
-from framework.calibration.store import Calibration, read_calibration
+from framework.calibration.store import Calibration, read_calibration, unread_note
 from framework.errors import ConfigError
 from framework.memory.host_budget import HostMemory, read_host_memory
 from framework.paths import CONF
@@ -52,6 +52,8 @@ def resolve_hardware(hardware: Mapping[str, Any] | None, device: str = AUTO) -> 
     else:
         card = card_of(device)
         found = machine_with(card, read_calibration(key_of(card)))
+        unread = unread_note(key_of(card))
+        found = replace(found, notes=(*found.notes, unread)) if unread else found
     return replace(found, profile=_with_own(found.profile, own)) if own else found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from framework.calibration import measure
-from framework.calibration.store import read_calibration
+from framework.calibration.store import path_of, read_calibration
 from framework.cli import main
 from framework.planning.machine import resolve_hardware
 
@@ -29,6 +29,19 @@ def test_the_processor_is_measured_kept_and_planned_with(capsys: pytest.CaptureF
     planned_for = resolve_hardware({"name": "auto"}, "cpu")
     assert planned_for.profile.launch_us == kept.rates.launch_us
     assert kept.source in planned_for.notes
+    path_of("cpu").write_text("{")
+    assert any("holds no rates that can be read" in note for note in resolve_hardware({"name": "auto"}, "cpu").notes)
+
+
+def test_rates_that_cannot_be_kept_are_told_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FRAMEWORK_CACHE", str(tmp_path / "file"))
+    assert main(["calibrate", "device=cpu"]) == 4
+    shown = capsys.readouterr().out
+    assert "launch_us" in shown
+    assert "cannot keep the rates of cpu: " in shown
 
 
 def test_a_simulated_machine_is_measured_to_its_profile_and_not_kept(
