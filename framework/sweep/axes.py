@@ -4,13 +4,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from framework.compose.groups import options_of
 from framework.compose.overrides import GROUPS, plain_value, shorten
 from framework.compose.text import is_text_key, read_file, read_text_value
 from framework.errors import ConfigError, Problem
 from framework.sweep.words import is_literal_key, show, split_choice, text_word, word_of
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
 
 MAX_VALUES = 10_000
 OF_THE_SWEEP = ("output.root", "output.name", "plugins", "requests", "hydra.searchpath")
@@ -98,7 +101,7 @@ def _literals(key: str, text: str) -> list[Value] | None:
 
 def _in_grammar(word: str, key: str, folders: Sequence[Path], where: str) -> list[Value] | None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import Glob, Override, Transformer
+    from hydra.core.override_parser.types import Override
     from hydra.errors import HydraException
 
     if not any(mark in word for mark in ",()"):
@@ -111,6 +114,17 @@ def _in_grammar(word: str, key: str, folders: Sequence[Path], where: str) -> lis
         return None
     if not parsed.is_discrete_sweep():
         raise ConfigError.of(key, "an interval has no end of values", where, "write range(start,stop,step)")
+    try:
+        return _listed(parsed, word, key, folders, where)
+    except (HydraException, ValueError, ArithmeticError):  # a step of 0 or nan, a choice beside other values
+        hint = "write a,b or choice(a,b) or range(start,stop,step)"
+        raise ConfigError.of(key, "these values cannot be listed", where, hint) from None
+
+
+def _listed(parsed: "Override", word: str, key: str, folders: Sequence[Path], where: str) -> list[Value]:
+    """The values of an axis that the grammar has taken; Hydra raises for some of them only now."""
+    from hydra.core.override_parser.types import Glob, Transformer
+
     sign = word[: len(word) - len(word.lstrip("+"))]
     listed = [parsed.value()] if isinstance(parsed.value(), Glob) else parsed.sweep_iterator(Transformer.identity)
     found: list[Value] = []

@@ -103,6 +103,10 @@ def test_a_value_of_a_file_arrives_as_it_is(value: object) -> None:
         ("sweep.devices=0,1", "sweep.devices: a sweep has one value for all its jobs"),
         ("output.name=choice(a,b)", "output.name: a sweep has one value"),
         ("residency=glob(zz*)", "residency: no value is left"),
+        ("seed=range(0,4,0)", "seed: these values cannot be listed; write a,b or choice"),
+        ("seed=range(0,1,0.0)", "seed: these values cannot be listed"),
+        ("seed=range(0,nan)", "seed: these values cannot be listed"),
+        ("seed=range(0,3),5", "seed: these values cannot be listed"),
     ],
 )
 def test_what_is_no_axis_is_refused_by_name(typed: str, message: str) -> None:
