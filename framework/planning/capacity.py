@@ -62,7 +62,20 @@ def _moments(problem: PlanProblem, life: Life) -> list[Row]:
         key = (moment.active, moment.seen)
         if key not in highest or extra > highest[key].extra_bytes:
             highest[key] = Row(DEVICE, problem.device_bytes - extra, extra, moment, where=moment.stage)
-    return list(highest.values())
+    kept: list[Row] = []
+    for row in highest.values():  # those of a stage mostly pile up: the last one holds for all before it
+        while kept and _inside(kept[-1], row):
+            kept.pop()
+        if not kept or not _inside(row, kept[-1]):
+            kept.append(row)
+    return kept
+
+
+def _inside(one: Row, other: Row) -> bool:
+    """Whether whatever fits `other` fits `one`, in the same stage."""
+    if one.moment is None or other.moment is None or one.where != other.where or one.extra_bytes > other.extra_bytes:
+        return False
+    return one.moment.active <= other.moment.active and one.moment.seen <= other.moment.seen
 
 
 def _loading(problem: PlanProblem) -> list[Row]:

@@ -1,7 +1,8 @@
-"""One item from each group, least seconds inside several capacities: exact, by branch and bound. No torch.
+"""One item from each group, least seconds inside several capacities, by branch and bound. No torch.
 
 A knapsack with multiple choices and several dimensions. Bounds: the best of each remaining group by itself, and a
-Lagrangian relaxation of the capacities; the first good answer comes from a greedy descent.
+Lagrangian relaxation of the capacities; the first good answer comes from a greedy descent. The answer is exact unless
+more than `PATIENCE` items had to be looked at: that takes dozens of groups.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from math import inf
 from typing import Any
 
 ROUNDS = 40  # of the search for good multipliers
+PATIENCE = 50_000
 SAME = 1e-12  # relative: less is no gain
 
 
@@ -67,6 +69,7 @@ class _Search:
         self._rows = range(len(capacities))
         self.best = below
         self.found: list[Item] | None = None
+        self._patience = PATIENCE
         count = len(groups)
         self._least_s = [0.0] * (count + 1)
         self._least = [(0,) * len(capacities)] * (count + 1)
@@ -164,6 +167,9 @@ class _Search:
             return
         least, room, after = self._least[depth + 1], self._capacities, depth + 1
         for item in self._groups[depth]:
+            self._patience -= 1
+            if self._patience < 0 and self.found is not None:
+                return
             spent = seconds + item.seconds
             if spent + self._least_s[after] >= self.best * (1 - SAME) and self.best < inf:
                 return  # those that follow are slower still

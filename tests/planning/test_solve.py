@@ -1,10 +1,12 @@
 """The knapsack of the choice against all combinations."""
 
 from itertools import product
+from math import inf
 from random import Random
 
 import pytest
 
+import framework.planning.solve as solving
 from framework.planning.solve import Item, solve, undominated
 
 
@@ -50,3 +52,16 @@ def test_among_equals_the_simpler_one_is_kept() -> None:
 
 def test_a_group_without_items_cannot_be_served() -> None:
     assert solve([[Item(1.0, 0, (1,))], []], [9]) is None
+
+
+def test_many_groups_have_an_answer_before_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dozens of groups have more near answers than anybody can look at: the best one found is taken."""
+    monkeypatch.setattr(solving, "PATIENCE", 300)
+    groups = [
+        [Item(1.0 + g / 997, 0, (3 + g % 5,)), Item(1.3 + g / 991, 1, (2,)), Item(2.0, 2, (1,))] for g in range(40)
+    ]
+    search = solving._Search(groups, (101,), inf)
+    found = search.run()
+    assert search._patience < 0
+    assert found is not None
+    assert sum(item.uses[0] for item in found) <= 101
