@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from framework import __version__
-from framework.errors import ConfigError
+from framework.errors import ConfigError, OutputError
 from framework.outputs.atomic import atomic_path
 from framework.outputs.json_text import to_json
 from framework.sweep.grid import Assignment
@@ -98,17 +98,32 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     ]
     kept = {"commands": manifest.commands, "axes": manifest.axes, "jobs": jobs}
     data = {"schema": SCHEMA, "version": manifest.version, "created": manifest.created or now(), **kept}
-    with atomic_path(folder / FILE_NAME) as partial:
+    with written(folder / FILE_NAME) as partial:
         partial.write_text(to_json(data, indent=1) + "\n", encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """Write a file of a sweep whole or not at all, as `atomic_path`. Raises `OutputError` where that cannot be."""
+    try:
+        with atomic_path(path) as partial:
+            yield partial
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder for this process; the lock goes with the process, however it ends.
 
-    Raises `ConfigError` where another process runs the sweep.
+    Raises `ConfigError` where another process runs the sweep, and for a folder that cannot be written.
     """
-    descriptor = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o666)
+    except OSError as error:
+        raise ConfigError.of(
+            KEY, f"cannot write to '{folder}': {error.strerror}", hint="choose another folder"
+        ) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,12 +136,18 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether some process holds the folder now."""
+    """Whether some process holds the folder now; it may be one that can only be read."""
     try:
-        with locked(folder):
-            return False
-    except ConfigError:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY)
+    except OSError:
+        return False  # nobody has ever held it
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
         return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def now() -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from framework.errors import ConfigError, StageError
-from framework.outputs.atomic import atomic_path
 from framework.outputs.read_record import read_record
+from framework.sweep.manifest import written
 from framework.sweep.state import DONE, FAILED, INTERRUPTED, PENDING, REFUSED, RUNNING, State
 from framework.sweep.words import show
 
@@ -20,9 +20,9 @@ REFUSED_CODE, FAILED_CODE = 3, StageError.exit_code
 
 
 def write_results(folder: Path, keys: Sequence[str], states: Sequence[State]) -> Path:
-    """Write one line for each job, whole or not at all; return the path."""
+    """Write one line for each job, whole or not at all; return the path. Raises `OutputError`."""
     path = folder / FILE_NAME
-    with atomic_path(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+    with written(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow((*FIRST, *keys, *LAST))
         for state in states:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from framework.errors import ConfigError
+from framework.errors import ConfigError, OutputError
 from framework.outputs.atomic import atomic_path
 from framework.outputs.hashing import file_sha256
 from framework.outputs.json_text import to_json
@@ -14,7 +14,7 @@ from framework.outputs.machine import installed_versions
 from framework.outputs.read_record import read_record
 from framework.outputs.record import FILE_NAME as RECORD
 from framework.sweep.job import Job, content_of
-from framework.sweep.manifest import now
+from framework.sweep.manifest import now, written
 
 FILE_NAME, LOG = "job.json", "log.txt"
 ARTIFACTS = "artifacts"  # the folder of a run in which its stages' results are kept
@@ -82,17 +82,23 @@ def _read(path: Path) -> State | None:
 
 
 def write_state(folder: Path, state: State) -> None:
-    """Write `job.json` of a job, whole or not at all; makes its folder."""
-    place = folder / state.name
-    place.mkdir(exist_ok=True)
-    with atomic_path(place / FILE_NAME) as partial:
+    """Write `job.json` of a job, whole or not at all; makes its folder. Raises `OutputError`."""
+    with written(_own_folder(folder, state) / FILE_NAME) as partial:
         partial.write_text(to_json(asdict(state), indent=1) + "\n", encoding="utf-8", newline="\n")
+
+
+def _own_folder(folder: Path, state: State) -> Path:
+    place = folder / state.name
+    try:
+        place.mkdir(exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder of job {state.number}, {place}: {error.strerror}") from error
+    return place
 
 
 def begin_attempt(folder: Path, state: State, device: str) -> Path:
     """Count one more attempt, put what an earlier one left aside as `attempt-N`, and return the clean folder."""
-    place = folder / state.name
-    place.mkdir(exist_ok=True)
+    place = _own_folder(folder, state)
     left = [path for path in place.iterdir() if path.name != FILE_NAME and not path.name.startswith("attempt-")]
     if left:
         aside = place / f"attempt-{max(1, len(state.attempts))}"

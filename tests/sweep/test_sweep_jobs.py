@@ -1,5 +1,6 @@
 """All jobs are composed, checked and weighed before one starts, without torch."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -212,6 +213,26 @@ def test_a_place_that_can_be_no_folder_is_refused_by_its_flag_before_anything_ru
     assert "--dir: the folder name 'a:b' has one of" in capsys.readouterr().err
     assert main(["sweep", "seed=1", "--dir", str(tmp_path), *flag]) == 2
     assert "holds something else than a sweep; choose another folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["results.csv", "sweep.lock", "0001-", "0001-/job.json"])
+def test_a_file_of_a_sweep_that_cannot_be_written_is_named(
+    name: str, fake_workers: None, tmp_path: Path, sweep: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep("seed=1") == 0
+    job = next((tmp_path / "s").glob("0001-*"))
+    shutil.rmtree(job)
+    path = Path(str(tmp_path / "s" / name).replace("0001-", str(job.name)))
+    path.unlink(missing_ok=True)
+    path.write_text("") if path == job else (path / "full").mkdir(parents=True)
+    capsys.readouterr()
+    assert main(["sweep", "--dir", str(tmp_path / "s"), "--status"]) == 0
+    assert capsys.readouterr().out.endswith("1 pending; not running\n")
+    assert sweep() == (2 if name == "sweep.lock" else 4)
+    err = capsys.readouterr().err
+    assert "internal error" not in err
+    assert "cannot " in err
+    assert str(path if name != "sweep.lock" else path.parent) in err
 
 
 def test_a_plain_run_does_not_take_a_sweep_for_one_run(capsys: pytest.CaptureFixture[str]) -> None:
