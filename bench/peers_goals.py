@@ -40,13 +40,18 @@ def _goal(goal: str, holds: bool | None, figure: str) -> dict[str, Any]:
     return {"goal": goal, "holds": holds, "figure": figure}
 
 
+def _shown(ratio: float) -> str:
+    """A ratio that would be rounded to 1 says on which side it is."""
+    return f"{ratio:.3f}" if 0.995 <= ratio < 1 else f"{ratio:.2f}"
+
+
 def _budget(auto: float | None, best: Mapping[str, Any] | None) -> dict[str, Any]:
     if best is None:
         return _goal(BUDGET, None, "no peer fits")
     if auto is None:
         return _goal(BUDGET, False, f"ours does not fit, {best['setting']} does")
     ratio = best["seconds"] / auto
-    return _goal(BUDGET, ratio * ROUNDING >= 1, f"{ratio:.2f} x {best['setting']}")
+    return _goal(BUDGET, ratio * ROUNDING >= 1, f"{_shown(ratio)} x {best['setting']}")
 
 
 def _images(
@@ -70,6 +75,6 @@ def _peaks(within: list[dict[str, Any]], smallest_bytes: int) -> dict[str, Any]:
             more = smallest_bytes / pair["peak_bytes"]
             slower.append(f"ours needs {more:.1f} x the peak of {pair['peer']}")
         elif pair["ours_s"] > ROUNDING * pair["peer_s"]:
-            slower.append(f"{pair['peer_s'] / pair['ours_s']:.2f} x {pair['peer']}")
+            slower.append(f"{_shown(pair['peer_s'] / pair['ours_s'])} x {pair['peer']}")
     smallest = min((pair["peer_s"] / pair["ours_s"] for pair in within if pair["ours_s"]), default=None)
     return _goal(PEAK, not slower, "; ".join(slower) or (f"at least {smallest:.2f} x" if smallest else "no peer fits"))

@@ -95,12 +95,7 @@ def peers_sim(found: Sequence[Mapping[str, Any]]) -> list[str]:
     for case in found:
         share = case["denoiser_bytes"] / case["capacity_bytes"]
         lines += ["", f"### {case['model']} on {case['hardware']}", ""]
-        taken, real = case["activations"], case["real_activations"]
-        lines += [
-            f"{case['steps']} steps; the denoiser is {share:.2f} x the memory. Activations of a call take {taken:.3f} "
-            f"of its bytes, really {real:.3f}.",
-            "",
-        ]
+        lines += [f"{case['steps']} steps; the denoiser is {share:.2f} x the memory.{_activations(case)}", ""]
         lines += _settings(case)
     return lines
 
@@ -116,6 +111,13 @@ def peers_goals(found: Sequence[Mapping[str, Any]]) -> list[str]:
             rows = [(case["model"], case["hardware"], verdict(one["holds"]), one["figure"]) for case, one in counted]
             lines += [*grid(("model", "hardware", "goal", "ours is"), rows), ""]
     return lines[:-1]
+
+
+def _activations(case: Mapping[str, Any]) -> str:
+    if "activations" not in case:  # results kept before they were looked at
+        return ""
+    taken, real = case["activations"], case["real_activations"]
+    return f" Activations of a call take {taken:.3f} of its bytes, really {real:.3f}."
 
 
 def _settings(case: Mapping[str, Any]) -> list[str]:

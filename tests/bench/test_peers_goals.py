@@ -25,7 +25,8 @@ PAIR = {"peer": "group", "peak_bytes": 100, "peer_s": 16.0, "ours": "ours, auto"
 
 def case(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
     found = {"model": "flux", "hardware": "card", "image": True, "steps": 4, "ample_resident_s": 9.0, "within": [PAIR]}
-    found |= {"capacity_bytes": 100, "denoiser_bytes": 200, "rows": list(rows), **changes}
+    found |= {"capacity_bytes": 100, "denoiser_bytes": 200, "rows": list(rows)}
+    found |= {"activations": 0.021, "real_activations": 0.02, **changes}
     return {**found, "goals": check(found)}
 
 
@@ -41,6 +42,7 @@ def test_all_goals_hold_where_ours_is_faster_by_enough() -> None:
 
 def test_a_peer_that_is_faster_misses_the_budget_goal() -> None:
     assert goals(AUTO, {**PEER, "seconds": 9.0}, NO_ROOM)[BUDGET] == (False, "0.90 x group")
+    assert goals(AUTO, {**PEER, "seconds": 9.98}, NO_ROOM)[BUDGET] == (False, "0.998 x group")
     assert goals({**AUTO, "seconds": None}, PEER, NO_ROOM)[BUDGET][0] is False
 
 
@@ -70,3 +72,4 @@ def test_the_page_puts_the_goals_before_the_settings() -> None:
     page = "\n".join(peers_sim([case(AUTO, PEER, NO_ROOM)]))
     assert page.index("**at the same memory") < page.index("### flux on card")
     assert "| diffusers resident | does not fit |" in page
+    assert "Activations of a call take 0.021 of its bytes, really 0.020." in page
