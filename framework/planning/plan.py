@@ -188,8 +188,12 @@ def choices_of(placements: Mapping[str, Placement], problem: PlanProblem) -> dic
 
 
 def uniform_presets(problem: PlanProblem) -> dict[str, dict[str, Choice]]:
-    """Return the three plain answers: everything resident, everything moved whole, everything streamed."""
-    return {f"all {mode}": {n: _in_mode(sizes, mode) for n, sizes in problem.components.items()} for mode in MODES}
+    """Return the three plain answers: everything resident, everything moved whole, everything streamed.
+
+    Where device and host are one memory it is the first one alone: the engine moves nothing there.
+    """
+    modes = (RESIDENT,) if problem.hardware.unified else MODES
+    return {f"all {mode}": {n: _in_mode(sizes, mode) for n, sizes in problem.components.items()} for mode in modes}
 
 
 def refuse_over(problem: PlanProblem, choices: Mapping[str, Choice], foretold: Forecast) -> None:

@@ -215,7 +215,14 @@ def test_a_place_that_can_be_no_folder_is_refused_by_its_flag_before_anything_ru
     assert "holds something else than a sweep; choose another folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["results.csv", "sweep.lock", "0001-", "0001-/job.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "results.csv",
+        "sweep.lock",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("0001-", "0001-/job.json")),
+    ],
+)
 def test_a_file_of_a_sweep_that_cannot_be_written_is_named(
     name: str, fake_workers: None, tmp_path: Path, sweep: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
