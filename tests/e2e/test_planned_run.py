@@ -43,6 +43,7 @@ def test_auto_streams_inside_a_budget_and_makes_the_frames_of_resident(
     assert "expected" in other["requests"][0], "the work is known by now, so every run is held against it"
 
 
+@pytest.mark.slow
 def test_what_fits_nowhere_ends_with_3_before_a_weight_is_read(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

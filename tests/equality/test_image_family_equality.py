@@ -19,7 +19,7 @@ from framework.graph import build_graph
 pytestmark = pytest.mark.equality
 
 MODES = ("layerwise-offload", "component-offload")
-DEFAULT = {("sdxl_inpaint", MODES[0]), ("wan21_i2v", MODES[1])}
+DEFAULT = {("sdxl_inpaint", MODES[0])}
 NAMES = ("flux", "flux_kontext", "flux2_klein_edit", "qwen_image", "qwen_image_edit", "z_image", "sd3", *OTHERS)
 
 

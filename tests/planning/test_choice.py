@@ -1,6 +1,6 @@
 """The choice of placements: optimal, inside the budgets, explained, and never worse than what is shipped."""
 
-import time
+import sys
 from dataclasses import replace
 from itertools import product
 
@@ -235,16 +235,28 @@ def test_a_component_without_layers_is_not_streamed() -> None:
     assert LAYERWISE not in {option.choice.mode for option in options["vae"]}
 
 
-@pytest.mark.parametrize("card", ["rtx_3060_12gb", "rtx_4090", "h100"])
-def test_eight_components_are_placed_in_half_a_second(card: str) -> None:
-    assert any(seconds_to_place(cases.eight(card)) < 0.5 for _ in range(3))  # others may disturb one of them
+@pytest.mark.parametrize(
+    "card", ["rtx_3060_12gb", *(pytest.param(n, marks=pytest.mark.slow) for n in ("rtx_4090", "h100"))]
+)
+def test_eight_components_are_placed_with_little_work(card: str) -> None:
+    """A million calls take less than half a second; `python -m bench.scaling` has the time itself."""
+    assert calls_to_place(cases.eight(card)) < 1_000_000
 
 
-def seconds_to_place(problem: PlanProblem) -> float:
-    """The processor's time alone, so that a busy machine does not count."""
-    begun = time.process_time()
-    select(problem)
-    return time.process_time() - begun
+def calls_to_place(problem: PlanProblem) -> int:
+    """Python functions called by the choice: the same on a busy machine as on an idle one."""
+    counted = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal counted
+        counted += event == "call"
+
+    sys.setprofile(count)
+    try:
+        select(problem)
+    finally:
+        sys.setprofile(None)
+    return counted
 
 
 # Nothing fits

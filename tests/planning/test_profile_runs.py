@@ -28,7 +28,7 @@ from framework.runtime.placing import make_placed
 from framework.runtime.scheduler import run_requests
 from framework.spec import PipelineSpec, RequestSpec
 
-DEFAULT = ("wan22", "sdxl", "flux", "qwen_image")
+DEFAULT = ("wan22", "sdxl")
 REST = sorted(set(tiny_pipelines.BUILDERS) - set(DEFAULT))
 PIPELINES = [*DEFAULT, *(pytest.param(name, marks=pytest.mark.slow) for name in REST)]
 Subject = tuple[PipelineSpec, RequestSpec]
