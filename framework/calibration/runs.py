@@ -1,6 +1,6 @@
 """Reads what runs were expected to take and took, from their records. No torch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -33,10 +33,13 @@ class Learned:
     error_after: float
 
 
-def learn_from(folders: Sequence[Path]) -> list[Learned]:
-    """Return what the runs in `folders` tell, by device. Raises `ConfigError` where none was held against a plan."""
+def learn_from(folders: Sequence[Path], tell: Callable[[str], None] = lambda line: None) -> list[Learned]:
+    """Return what the runs in `folders` tell, by device. Raises `ConfigError` where none was held against a plan.
+
+    `tell` hears of each record below a folder that cannot be read.
+    """
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for record in _records(folders):
+    for record in _records(folders, tell):
         plan = (record.get("plan") or {}).get("forecast") or {}
         if isinstance(plan.get("rates"), Mapping) and any(_stages(record)):
             found.setdefault((str(plan.get("device_key") or ""), str(plan.get("hardware"))), []).append(record)
@@ -46,7 +49,7 @@ def learn_from(folders: Sequence[Path]) -> list[Learned]:
     return [_learned(*names, records) for names, records in found.items()]
 
 
-def _records(folders: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
+def _records(folders: Sequence[Path], tell: Callable[[str], None]) -> Iterator[Mapping[str, Any]]:
     """The records of run folders, and of all runs below other folders, oldest first."""
     found: list[Mapping[str, Any]] = []
     for folder in folders:
@@ -54,7 +57,13 @@ def _records(folders: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
         paths = [folder] if own else sorted(path.parent for path in folder.rglob(FILE_NAME))
         if not paths:
             raise ConfigError.of(KEY, f"there is no run in '{folder}'")
-        found += [read_record(path, KEY) for path in paths]
+        for path in paths:
+            try:
+                found.append(read_record(path, KEY))
+            except ConfigError as error:
+                if path == folder:
+                    raise
+                tell(f"passed over: {error}")
     return iter(sorted(found, key=lambda record: str(record.get("started"))))
 
 

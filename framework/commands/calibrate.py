@@ -1,6 +1,7 @@
 """`calibrate`: measure the device once, or learn its rates from runs. torch only where something is measured."""
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def _learn(words: Sequence[str], flags: Flags) -> list[Learned]:
     wrong = [word for word in words if "=" in word]
     if wrong:
         raise ConfigError.of(wrong[0], "runs say themselves on which device they ran", hint="give folders only")
-    return learn_from([Path(folder) for folder in folders])
+    return learn_from([Path(folder) for folder in folders], lambda line: print(line, file=sys.stderr))
 
 
 def _of_runs(learned: Learned) -> dict[str, Any]:

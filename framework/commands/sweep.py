@@ -18,7 +18,7 @@ from framework.sweep.plan import SweepPlan, plan_resume, plan_sweep
 from framework.sweep.ray_cluster import disconnect, is_connected
 from framework.sweep.results import REFUSED_CODE, counts, exit_code
 from framework.sweep.show import find_watcher
-from framework.sweep.state import FAILED, INTERRUPTED, PENDING, REFUSED, RUNNING, State, read_state_named
+from framework.sweep.state import DONE, FAILED, INTERRUPTED, PENDING, REFUSED, RUNNING, State, read_state_named
 
 SUMMARY = (
     "Run many configs: every combination of the values given, one worker process for each device.\n"
@@ -115,7 +115,7 @@ def _finish(outcome: Outcome) -> int:
         if state.status in (FAILED, REFUSED, INTERRUPTED):
             print(_line(outcome.folder, state), file=sys.stderr)
     code = exit_code(outcome.states)
-    if code != 0:
+    if any(state.status not in (DONE, REFUSED) for state in outcome.states):
         print(f"resume with: framework sweep --dir {outcome.folder}", file=sys.stderr)
     print(outcome.results)
     if outcome.report is not None:

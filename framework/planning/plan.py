@@ -207,7 +207,8 @@ def refuse_over(problem: PlanProblem, choices: Mapping[str, Choice], foretold: F
     select(replace(problem, wishes=wishes, presets={}))  # raises with figures, unless another host tier would do
     if too_much:
         stage = max(foretold.stages, key=lambda one: one.peak_bytes)
-        raise CannotFit(Refusal("device", stage.stage, foretold.peak_bytes, problem.device_bytes))
+        figures = foretold.peak_bytes, problem.device_bytes
+        raise CannotFit(Refusal("device", stage.stage, *figures, bound=problem.device_bound))
     needed = problem.host_bytes + over if over else foretold.host_bytes
     raise CannotFit(Refusal("host", "", needed, problem.host_bytes if over else available))
 

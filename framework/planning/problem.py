@@ -95,6 +95,18 @@ class PlanProblem:
         return max(0, room if self.budgets.device is None else min(room, self.budgets.device))
 
     @property
+    def device_bound(self) -> str:
+        """What the user has said that leaves no more of the device than `device_bytes`; empty: nothing."""
+        unbound = replace(self, budgets=replace(self.budgets, device=None)).device_bytes
+        if self.device_bytes < unbound:
+            return "by budget.device"
+        own, usual = self.reserve, Reserve()
+        more = {"context": own.context, "desktop": own.desktop}
+        more |= {"workspace": own.workspace > usual.workspace, "allocator": own.allocator > usual.allocator}
+        said = [name for name, value in more.items() if value]
+        return f"beside {' and '.join(f'reserve.{name}' for name in said)}" if said else ""
+
+    @property
     def host_memory(self) -> HostMemory:
         if self.host is not None:
             return self.host

@@ -19,7 +19,8 @@ class Refusal:
     """`where` is the stage (or the loading) that binds; both figures count everything, activations included.
 
     With `needed_bytes` of this resource something fits, all else as it is. `freed` names components whose placement
-    the user has fixed and that would fit if it were not; `others` what would do instead.
+    the user has fixed and that would fit if it were not; `bound` says what of theirs leaves no more; `others` what
+    would do instead.
     """
 
     resource: str
@@ -28,6 +29,7 @@ class Refusal:
     available_bytes: int
     extra_bytes: int = 0
     freed: tuple[str, ...] = ()
+    bound: str = ""
     others: tuple["Refusal", ...] = ()
 
     @property
@@ -59,7 +61,7 @@ class CannotFit(PlanError):
         place = f"stage '{refusal.where}'" if refusal.resource == DEVICE else refusal.where or "the run"
         super().__init__(
             f"{place} needs {size(refusal.needed_bytes)} of {refusal.resource} memory, and there is "
-            f"{size(refusal.available_bytes)}; what would fit: {refusal.remedy}"
+            f"{size(refusal.available_bytes)}{refusal.bound and ' '}{refusal.bound}; what would fit: {refusal.remedy}"
         )
 
 
@@ -72,7 +74,9 @@ def explain_refusal(
     if not found:
         found = [_alone(rows, options)]
     found.sort(key=lambda one: one.lacking_bytes / max(1, one.available_bytes))
-    return CannotFit(replace(found[0], freed=_freed(problem, life, rows, options), others=tuple(found[1:])))
+    bound = problem.device_bound if found[0].resource == DEVICE else ""
+    freed = _freed(problem, life, rows, options)
+    return CannotFit(replace(found[0], freed=freed, bound=bound, others=tuple(found[1:])))
 
 
 def _resources(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -67,6 +67,7 @@ def read_grid(
         axes["prompt"] = prompts_axis(str(file), where)
     written = enumerate(group.get("points") or ())
     points = [_assignments(point, f"sweep.points[{number}]", provenance) for number, point in written]
+    _refuse_twice(points, provenance)
     kept = tuple(tuple(own for own in point if own.key not in said) for point in points)
     exclude = tuple(dict(leaves(entry)) for entry in group.get("exclude") or ())
     return Grid(tuple(axes.values()), kept, exclude, provenance.locate("sweep.exclude"))
@@ -93,6 +94,16 @@ def _axes(group: Mapping[str, Any], provenance: Provenance, folders: Sequence[Pa
 def leaves(nested: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return (dotted key, value) of a map whose keys are dotted or nested, as people write either."""
     return [(dotted(path), value) for path, value in leaves_of(nested, ())]
+
+
+def _refuse_twice(points: Sequence[Sequence[Assignment]], provenance: Provenance) -> None:
+    """Two points alike would be one job, and nobody would be told."""
+    said = [sorted((own.key, own.word) for own in point) for point in points]
+    for number, words in enumerate(said):
+        same = said.index(words)
+        if same < number:
+            key = f"sweep.points[{number}]"
+            raise ConfigError.of(key, f"sets the same as sweep.points[{same}]", provenance.locate(key), "remove it")
 
 
 def _assignments(point: Mapping[str, Any], key: str, provenance: Provenance) -> tuple[Assignment, ...]:

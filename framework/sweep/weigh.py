@@ -103,7 +103,8 @@ def share_devices(jobs: Sequence[Job], devices: Sequence[Device]) -> tuple[int, 
     fitting = [room.capacity_bytes // (_with_context(job, room) or 1) for job, room in rooms]
     most = max(1, min(*fitting, MAX_TOGETHER, math.ceil(len(running) / len(devices)))) if fitting else 1
     largest = max(room.peak_bytes or 0 for _, room in rooms)
-    return most, f"{most} jobs at once on each device: by their plans the largest takes {largest / 1e6:.1f} MB"
+    jobs_at_once = "one job" if most == 1 else f"{most} jobs"
+    return most, f"{jobs_at_once} at once on each device: by their plans the largest takes {largest / 1e6:.1f} MB"
 
 
 def _with_context(job: Job, room: Room) -> int:

@@ -86,6 +86,19 @@ def test_earlier_forecasts_with_other_rates_are_brought_to_the_latest(tmp_path: 
     assert found.error_before == pytest.approx(0)
 
 
+def test_a_damaged_record_among_others_is_told_and_passed_over(tmp_path: Path) -> None:
+    record(tmp_path / "a", "sdxl", shipped.card("rtx_4090"))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "record.json").write_text("{")
+    told: list[str] = []
+    (found,) = learn_from([tmp_path], told.append)
+    assert found.num_stages > 0
+    assert len(told) == 1
+    assert str(tmp_path / "b") in told[0]
+    with pytest.raises(ConfigError):
+        learn_from([tmp_path / "b"])
+
+
 def test_folders_without_runs_or_forecasts_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no run in"):
         learn_from([tmp_path])

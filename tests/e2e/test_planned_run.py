@@ -50,7 +50,7 @@ def test_what_fits_nowhere_ends_with_3_before_a_weight_is_read(
     monkeypatch.setenv("FRAMEWORK_CACHE", str(cache))
     words = ("residency=auto", "budget.device=300KiB", f"output.root={tmp_path}", "output.name=none")
     assert main(["run", *SIM, *words]) == 3
-    assert "of device memory, and there is 0.3 MB; what would fit: " in capsys.readouterr().err
+    assert "of device memory, and there is 0.3 MB by budget.device; what would fit: " in capsys.readouterr().err
     record = json.loads((tmp_path / "none" / "record.json").read_text())
     assert record["status"] == "refused"
 

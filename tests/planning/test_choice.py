@@ -16,9 +16,10 @@ from framework.planning.host import host_use, traffic_tiers
 from framework.planning.memory import footprints, moment_parts, stage_peaks
 from framework.planning.options import FINE, Option, _resident_counts
 from framework.planning.plan import uniform_presets
-from framework.planning.problem import LAYERWISE, RESIDENT, WHOLE, PlanProblem, Wish
+from framework.planning.problem import LAYERWISE, RESIDENT, WHOLE, PlanProblem, Reserve, Wish
 from framework.planning.refusal import CannotFit
 from framework.planning.uses import Life, live_through
+from framework.platforms.hardware import GIB
 
 PROBLEMS = {
     f"{name} on {card}": make(card)
@@ -275,6 +276,16 @@ def test_a_refusal_names_stage_and_bytes_to_the_byte() -> None:
     enough = replace(problem, budgets=Budgets(device=found.needed_bytes))
     assert select(enough).forecast.peak_bytes == found.needed_bytes
     assert refusal(replace(problem, budgets=Budgets(device=found.needed_bytes - 1))).refusal.resource == "device"
+
+
+def test_a_refusal_names_what_of_the_users_leaves_no_more() -> None:
+    tight = refusal(cases.wan("rtx_4090", budgets=Budgets(device=5 * 10**9)))
+    assert "and there is 5.0 GB by budget.device; what would fit: " in str(tight)
+    held = refusal(cases.wan("rtx_4090", reserve=Reserve(context=20 * GIB, workspace=0)))
+    assert " GB beside reserve.context; what would fit: " in str(held)
+    small = cases.wan("rtx_4090")
+    small = replace(small, hardware=replace(small.hardware, memory_gib=4.0))
+    assert refusal(small).refusal.bound == ""
 
 
 def test_activations_that_are_too_large_are_named() -> None:

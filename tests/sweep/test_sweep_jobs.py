@@ -202,6 +202,14 @@ def test_a_wrong_value_of_a_preset_is_told_at_its_line(tmp_path: Path) -> None:
     assert point.endswith("mine.yaml:4: seed: expected a whole number or a list, got text 'x'")
 
 
+def test_a_point_that_stands_twice_is_refused_at_its_line(tmp_path: Path) -> None:
+    (tmp_path / "sweep").mkdir()
+    text = "points:\n  - {seed: 1, prompt: x}\n  - {seed: 2}\n  - {prompt: x, seed: 1}\n"
+    (tmp_path / "sweep" / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"mine.yaml:4: sweep.points\[2\]: sets the same as sweep.points\[0\]"):
+        plan("sweep=mine", config_dir=(str(tmp_path),))
+
+
 @pytest.mark.parametrize("flag", [(), ("--dry-run",)])
 def test_a_place_that_can_be_no_folder_is_refused_by_its_flag_before_anything_runs(
     flag: tuple[str, ...], tmp_path: Path, sweep: Callable[..., int], capsys: pytest.CaptureFixture[str]
