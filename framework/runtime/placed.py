@@ -72,6 +72,11 @@ class Placed:
         """Return module and strategy of one of `components()`."""
         return self._built[component]
 
+    def has(self, component: str, module: nn.Module) -> bool:
+        """Whether there is a strategy of `component` for this very module."""
+        known = self._built.get(component)
+        return known is not None and known[0] is module
+
     def strategy(self, component: str, module: nn.Module) -> Strategy:
         """Return the strategy of `component`, built now if there is none for this very module."""
         known = self._built.get(component)

@@ -95,7 +95,8 @@ def reads_of(pipeline: PipelineSpec, requests: Sequence[RequestSpec]) -> dict[st
 def place_all(placed: Placed, store: ComponentStore, graph: Graph) -> None:
     """Build what has no strategy yet, largest first. Raises `PlanError` for what cannot fit."""
     modules = store.modules()
-    for name in sorted(modules, key=lambda name: -size_bytes(modules[name])):
+    missing = [name for name, module in modules.items() if not placed.has(name, module)]
+    for name in sorted(missing, key=lambda name: -size_bytes(modules[name])):
         placed.strategy(name, modules[name])
     if not placed.resources.platform.unified:
         modes = {name: placed.mode(name) for name in modules}
