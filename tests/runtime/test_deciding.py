@@ -86,7 +86,8 @@ def test_what_cannot_fit_is_refused_before_a_weight_is_read(mode: str, auto: Run
     placed = {name: replace(one, mode=mode) for name, one in auto.placements.items()}
     spec = with_budget(replace(auto, placements=placed), 100_000)
     with pytest.raises(
-        PlanError, match=r"stage '\w+' needs .* of device memory, and there is 0.1 MB by budget.device; what would fit: "
+        PlanError,
+        match=r"stage '\w+' needs .* of device memory, and there is 0.1 MB by budget.device; what would fit: ",
     ):
         execute(spec, build_graph(spec.pipeline), EventBus(heard))
     assert not [event for event in heard if type(event).__name__.startswith("Component")]
