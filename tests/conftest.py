@@ -64,13 +64,22 @@ def own_machine() -> Iterator[None]:
         worlds[:] = before
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def quick_collections() -> None:
-    """Searches for cycles, of which many tests need one, leave out the libraries that were imported since the last."""
-    if len(sys.modules) > _num_modules[0] + 50:
+    """Searches for cycles, of which many tests need one, leave out the libraries that were imported since the last.
+
+    Between modules, where nobody holds a model; one that a cycle still holds on a simulated device goes now.
+    """
+    if len(sys.modules) > _num_modules[0] + 50 or _is_memory_left():
+        gc.unfreeze()
         gc.collect()
         gc.freeze()
         _num_modules[0] = len(sys.modules)
+
+
+def _is_memory_left() -> bool:
+    worlds = getattr(sys.modules.get("framework.platforms.sim.world"), "_worlds", None) or ()
+    return any(device.ledger.live_bytes for world in worlds for device in world.devices)
 
 
 _num_modules = [0]

@@ -64,7 +64,7 @@ class Planner:
     connect: bool = True
     host: HostMemory | None = None
     passes: bool = True
-    _sizes: dict[str, dict[str, ComponentSizes]] = field(default_factory=dict)
+    _sizes: dict[str, ComponentSizes | None] = field(default_factory=dict)
     _works: dict[str, RunWork] = field(default_factory=dict)
     _plans: dict[str, Plan | CannotFit] = field(default_factory=dict)
 
@@ -123,11 +123,16 @@ class Planner:
         return replace(asked, wishes=wishes, presets=presets | uniform_presets(asked))
 
     def sizes(self, spec: RunSpec, used: frozenset[str]) -> dict[str, ComponentSizes]:
-        key = repr((spec.pipeline.model, spec.pipeline.components, sorted(used), spec.numerics.quantize))
-        if key not in self._sizes:
-            found = inventory(spec.pipeline, used, connect=self.connect, quantized=spec.numerics.quantize)
-            self._sizes[key] = found
-        return self._sizes[key]
+        """Each component is looked at once for each way to store it: what-if questions change one or two."""
+        pipeline, quantized = spec.pipeline, spec.numerics.quantize
+        parts = {name: (pipeline.model, pipeline.components.get(name), quantized.get(name)) for name in sorted(used)}
+        keys = {name: repr((name, *part)) for name, part in parts.items()}
+        new = frozenset(name for name, key in keys.items() if key not in self._sizes)
+        if new:
+            found = inventory(pipeline, new, connect=self.connect, quantized=quantized)
+            self._sizes |= {keys[name]: found.get(name) for name in new}
+        known = {name: self._sizes[key] for name, key in keys.items()}
+        return {name: sizes for name, sizes in known.items() if sizes is not None}
 
     def work(self, spec: RunSpec, graph: Graph, request: RequestSpec, target: str, numerics: NumericsSpec) -> RunWork:
         numerics = replace(numerics, quantize={})  # weights in fewer bits compute in the same shapes
