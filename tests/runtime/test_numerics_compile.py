@@ -71,6 +71,7 @@ def test_only_another_size_compiles_again_and_bytes_are_those_of_the_plain_run(
 
 
 @pytest.mark.usefixtures("placed_on_the_cpu")
+@pytest.mark.slow
 def test_a_step_cache_decides_outside_of_what_is_compiled(count: list[Any], tiny_folder: Callable[[str], Path]) -> None:
     cache = StepCache(method="first_block", options=(("threshold", 100.0),))
     spec, wanted = build.wan(tiny_folder), build.two_requests()

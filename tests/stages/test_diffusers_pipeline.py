@@ -23,7 +23,7 @@ from stages import diffusers_pipeline
 from stages.diffusers_pipeline import DiffusersPipeline
 
 Named = Callable[[str], Any]
-DEFAULT = ("animatediff", "cogvideox", "hunyuan_video", "pixart_alpha")
+DEFAULT = ("cogvideox", "hunyuan_video", "pixart_alpha")
 REST = sorted(set(tiny_pipelines.BUILDERS) - set(DEFAULT))
 FAMILIES = [*DEFAULT, *(pytest.param(name, marks=pytest.mark.slow) for name in REST)]
 

@@ -165,9 +165,7 @@ def test_the_noise_that_a_timed_decoder_draws_follows_that_of_the_loop(loaded: N
     assert difference.abs().max() < 1e-3  # batches of two round otherwise than one
 
 
-@pytest.mark.parametrize(
-    "scale", [pytest.param(None, marks=pytest.mark.slow), 1.0, pytest.param(4.0, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("scale", [pytest.param(scale, marks=pytest.mark.slow) for scale in (None, 1.0, 4.0)])
 def test_the_guider_has_the_guidance_of_the_request_and_keeps_its_own_after_it(
     scale: float | None, loaded: Named, theirs: Named
 ) -> None:
