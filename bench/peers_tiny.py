@@ -57,21 +57,29 @@ def _sdxl(pipeline: Any) -> dict[str, Any]:
 
 
 QWEN_WORDS = [
-    *(
-        "system",
-        "Describe",
-        " the",
-        " image",
-        " by",
-        " detailing",
-        " color",
-        " shape",
-        " size",
-        " texture",
-        " quantity",
-    ),
-    *(" text", " spatial", " relationships", " of", " objects", " and", " background", "user", "assistant"),
+    "system",
+    "Describe",
+    " the",
+    " image",
+    " by",
+    " detailing",
+    " color",
+    " shape",
+    " size",
+    " texture",
+    " quantity",
+    " text",
+    " spatial",
+    " relationships",
+    " of",
+    " objects",
+    " and",
+    " background",
+    "user",
+    "assistant",
 ]
+_VIDEO = {"height": 64, "width": 64, "num_frames": 9}
+_PICTURE = {"height": 32, "width": 32}
 MODELS: Mapping[str, Model] = {
     model.name: model
     for model in (
@@ -86,10 +94,7 @@ MODELS: Mapping[str, Model] = {
             depth=12 / 40,
             steps=100,
             deepen=_wan,
-            call={
-                **{"height": 64, "width": 64, "num_frames": 9},
-                **{"guidance_scale": 1.0, "negative_prompt": "bad", "max_sequence_length": 32},
-            },
+            call={**_VIDEO, "guidance_scale": 1.0, "negative_prompt": "bad", "max_sequence_length": 32},
             image=False,
         ),
         Model(
@@ -116,14 +121,8 @@ MODELS: Mapping[str, Model] = {
             depth=16 / 60,
             steps=100,
             deepen=_qwen,
-            call={
-                **{
-                    "height": 32,
-                    "width": 32,
-                    "max_sequence_length": 16,
-                },  # no longer than the texts are: plans go by it
-                **{"true_cfg_scale": 1.0, "negative_prompt": " "},
-            },
+            # texts no longer than they are: plans go by the longest
+            call={**_PICTURE, "max_sequence_length": 16, "true_cfg_scale": 1.0, "negative_prompt": " "},
             words=("request.guidance_scale=1",),
         ),
         Model(
