@@ -23,8 +23,7 @@ def main(overrides: list[str], flags: Flags) -> int:
 
     try:
         spec = compose(overrides, flags)
-        _check_output(spec)
-        _check_places(spec)
+        _check_outside(spec)
     except ConfigError as error:
         if not flags.json:
             raise
@@ -45,24 +44,16 @@ def main(overrides: list[str], flags: Flags) -> int:
     return 0
 
 
-def _check_output(spec: RunSpec) -> None:
+def _check_outside(spec: RunSpec) -> None:
+    """Refuse a folder that cannot be, and local places that are not here; the hub's are fetched when needed."""
     try:
         check_name(spec.output)
+        problems = [Problem(key, reason) for key, reason in missing_places(spec.pipeline)]
+        if problems:
+            raise ConfigError(problems)
     except ConfigError as error:
         error.locate(spec.provenance)
         raise
-
-
-def _check_places(spec: RunSpec) -> None:
-    """Refuse local folders and files that are not here; what the hub has is fetched when it is needed."""
-    problems = [Problem(key, reason, _where(spec, key)) for key, reason in missing_places(spec.pipeline)]
-    if problems:
-        raise ConfigError(problems)
-
-
-def _where(spec: RunSpec, key: str) -> str:
-    origin = spec.provenance.get(key)
-    return origin.where if origin is not None else ""
 
 
 def _count(number: int, noun: str) -> str:

@@ -51,8 +51,8 @@ def resolve_hardware(hardware: Mapping[str, Any] | None, device: str = AUTO) -> 
         found = Machine(load_hardware(DEFAULT_SIM_HARDWARE))
     else:
         card = card_of(device)
-        found = machine_with(card, read_calibration(key_of(card)))
-        unread = unread_note(key_of(card))
+        kept = read_calibration(key_of(card))
+        found, unread = machine_with(card, kept), unread_note(key_of(card)) if kept is None else ""
         found = replace(found, notes=(*found.notes, unread)) if unread else found
     return replace(found, profile=_with_own(found.profile, own)) if own else found
 

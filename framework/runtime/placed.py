@@ -79,9 +79,8 @@ class Placed:
 
     def strategy(self, component: str, module: nn.Module) -> Strategy:
         """Return the strategy of `component`, built now if there is none for this very module."""
-        known = self._built.get(component)
-        if known is not None and known[0] is module:
-            return known[1]
+        if self.has(component, module):
+            return self._built[component][1]
         self.forget(component)
         placement = self.placement(component)
         try:

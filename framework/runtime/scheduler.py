@@ -200,7 +200,6 @@ class _Run:
     loras: Sequence[LoraSpec]
     caches: StepCaches
     artifacts: Artifacts | None
-    looked_at: list[Any] = field(default_factory=lambda: [None, False])  # ids of modules; whether one is sharded
 
     def warm_up(self, first: RequestSpec) -> None:
         """Run the first request once with as few steps as it can; nothing of it is kept but weights where they are.
@@ -313,10 +312,8 @@ class _Run:
 
     def _without_gradients(self) -> Any:
         """Sharded modules need the version counters that inference mode does without."""
-        modules = tuple(self.store.modules().values())
-        if self.looked_at[0] != (ids := tuple(map(id, modules))):  # a stage may have exchanged one
-            self.looked_at[:] = ids, any(map(is_sharded, modules))
-        return torch.no_grad() if self.looked_at[1] else torch.inference_mode()
+        sharded = any(is_sharded(module) for module in self.store.modules().values())
+        return torch.no_grad() if sharded else torch.inference_mode()
 
     def _context(self, node: Node, index: int, request: RequestSpec, values: Mapping[str, Value]) -> StageContext:
         reads = {**node.optional_reads, **node.reads}
